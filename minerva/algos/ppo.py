@@ -1,0 +1,221 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+from minerva.networks.actor_critic import ActorCritic
+from minerva.returns import discounted_returns, explained_variance, gae
+from minerva.types import Decision, Rollout, State
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+# The adapted learning rate: a step of this factor an epoch, within these bounds.
+ADAPTIVE_STEP = 1.2
+ADAPTIVE_BOUNDS = (1e-5, 2e-3)
+
+
+class PPO:
+    """Clipped-surrogate PPO for discrete and continuous actions.
+
+    Args:
+        network: policy and value function.
+        num_steps: T, steps of each environment in a rollout.
+        update_epochs: passes over a rollout.
+        minibatch_size: samples in a minibatch, at most; a pass is cut into equal ones, drawn without replacement.
+        gamma: discount in [0, 1].
+        advantage: ``"gae"``, or ``"returns"`` for the discounted return minus the value.
+        gae_lambda: lambda of GAE in [0, 1].
+        norm_adv: normalise the advantages of each minibatch.
+        clip_coef: epsilon of the clipped surrogate, > 0.
+        clip_vloss: the value may move this far from the old one, in the units of the value loss; None for freely.
+        ent_coef: weight of the entropy bonus.
+        vf_coef: weight of the value loss.
+        norm_value: normalise the value targets (PopArt, arXiv 1602.07714).
+        max_grad_norm: bound of the norm of the whole gradient; None for none.
+        learning_rate: the first learning rate, > 0.
+        lr_schedule: ``"constant"``, ``"linear"`` (to 0 at the end), or ``"adaptive"`` (to the KL of ``adaptive_kl``).
+        adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch's updates at.
+        target_kl: stop the epochs of a rollout beyond this KL, in nats; None for never.
+        optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
+        adam_eps: epsilon of Adam and AdamW.
+        weight_decay: of AdamW and SGD; Adam's is an L2 penalty.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: ActorCritic,
+        num_steps: int,
+        update_epochs: int,
+        minibatch_size: int,
+        gamma: float,
+        advantage: str,
+        gae_lambda: float,
+        norm_adv: bool,
+        clip_coef: float,
+        clip_vloss: float | None,
+        ent_coef: float,
+        vf_coef: float,
+        norm_value: bool,
+        max_grad_norm: float | None,
+        learning_rate: float,
+        lr_schedule: str,
+        adaptive_kl: float,
+        target_kl: float | None,
+        optimizer: str,
+        adam_eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.network, self.horizon = network, num_steps
+        self.update_epochs, self.minibatch_size = update_epochs, minibatch_size
+        self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
+        self.clip_coef, self.clip_vloss, self.ent_coef, self.vf_coef = clip_coef, clip_vloss, ent_coef, vf_coef
+        self.norm_value, self.max_grad_norm = norm_value, max_grad_norm
+        self.learning_rate, self.lr_schedule = learning_rate, lr_schedule
+        self.adaptive_kl, self.target_kl = adaptive_kl, target_kl
+        eps = {} if optimizer == "sgd" else {"eps": adam_eps}
+        self.optimizer = OPTIMIZERS[optimizer](
+            network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True, **eps
+        )
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
+        """Sample actions for ``obs`` [N, *obs_shape], or take the likeliest."""
+        policy = self.network.policy(obs)
+        return Decision(policy.mode() if deterministic else policy.sample(), policy.params)
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        """V(obs) [...]."""
+        return self.network.value(obs)
+
+    @torch.no_grad()
+    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
+        """log p(action) [...] under the distributions of parameters ``policy``."""
+        return self.network.policy_head.distribution(policy).log_prob(action)
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        """Learn from one rollout; ``progress`` in [0, 1] of the run anneals the learning rate. Returns metrics."""
+        if self.lr_schedule == "linear":
+            # LaTeX: \alpha = \alpha_0 \, (1 - \mathrm{progress})
+            self._set_learning_rate(self.learning_rate * (1 - progress))
+        advantage, target = self._advantage(rollout)
+        if self.norm_value:
+            self.network.value_head.update(target)
+        obs = rollout.obs.flatten(0, 1)
+        action = rollout.action.flatten(0, 1)
+        log_prob, value = rollout.log_prob.flatten(), rollout.value.flatten()
+        advantage, target = advantage.flatten(), target.flatten()
+
+        metrics: dict[str, list[Tensor]] = defaultdict(list)
+        minibatches = math.ceil(len(obs) / self.minibatch_size)
+        for _ in range(self.update_epochs):
+            for index in torch.randperm(len(obs), device=obs.device).tensor_split(minibatches):
+                loss, terms = self._loss(
+                    obs[index], action[index], log_prob[index], value[index], advantage[index], target[index]
+                )
+                self.optimizer.zero_grad()
+                loss.backward()
+                if self.max_grad_norm is not None:
+                    nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+                self.optimizer.step()
+                for name, term in terms.items():
+                    metrics[name].append(term)
+            if self.lr_schedule == "adaptive" or self.target_kl is not None:
+                kl = float(torch.stack(metrics["losses/approx_kl"][-minibatches:]).mean())
+                if self.lr_schedule == "adaptive":
+                    self._adapt_learning_rate(kl)
+                if self.target_kl is not None and kl > self.target_kl:
+                    break
+
+        self.network.update_normalizer(rollout.obs)
+        means = torch.stack([torch.stack(values).mean() for values in metrics.values()]).tolist()
+        return {
+            "charts/learning_rate": self.optimizer.param_groups[0]["lr"],
+            **dict(zip(metrics, means, strict=True)),
+            "losses/explained_variance": float(explained_variance(value, target)),
+        }
+
+    def _advantage(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Advantages and value targets, both [T, N]."""
+        r = rollout
+        if self.advantage == "returns":
+            target = discounted_returns(r.reward, r.next_value, r.terminated, r.truncated, gamma=self.gamma)
+            # LaTeX: \hat A_t = G_t - V(s_t)
+            return target - r.value, target
+        return gae(
+            r.reward,
+            r.value,
+            r.next_value,
+            r.terminated,
+            r.truncated,
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+        )
+
+    def _loss(
+        self, obs: Tensor, action: Tensor, old_log_prob: Tensor, old_value: Tensor, advantage: Tensor, target: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch of B samples, and its terms."""
+        policy, value = self.network(obs)
+        # LaTeX: r(\theta) = \pi_\theta(a|s) \,/\, \pi_{\theta_\mathrm{old}}(a|s)
+        log_ratio = policy.log_prob(action) - old_log_prob
+        ratio = log_ratio.exp()
+
+        if self.norm_adv:
+            # LaTeX: \hat A \leftarrow (\hat A - \mathrm{mean}(\hat A)) \,/\, (\mathrm{std}(\hat A) + 10^{-8})
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        # LaTeX: L^\pi = -\mathbb E \left[ \min( r \hat A,\ \mathrm{clip}(r, 1 - \epsilon, 1 + \epsilon) \hat A ) \right]
+        clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
+        policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
+
+        # LaTeX: L^V = \tfrac12 \mathbb E \left[ (V(s) - G)^2 \right] / \sigma^2
+        scale = self.network.value_head.std  # 1 unless the targets are normalised
+        error = ((value - target) / scale).square()
+        if self.clip_vloss is not None:
+            # LaTeX: V^{\mathrm{clip}} = V_\mathrm{old} + \mathrm{clip}(V - V_\mathrm{old}, -\epsilon_V, \epsilon_V)
+            near = old_value + (value - old_value).clamp(-self.clip_vloss * scale, self.clip_vloss * scale)
+            error = torch.max(error, ((near - target) / scale).square())
+        value_loss = 0.5 * error.mean()
+
+        # LaTeX: H = \mathbb E \left[ H(\pi_\theta(\cdot|s)) \right]
+        entropy = policy.entropy().mean()
+        # LaTeX: L = L^\pi + c_V L^V - c_H H
+        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+
+        with torch.no_grad():
+            terms = {
+                "losses/policy_loss": policy_loss.detach(),
+                "losses/value_loss": value_loss.detach(),
+                "losses/entropy": entropy.detach(),
+                # LaTeX: \widehat{\mathrm{KL}}_1 = \mathbb E[-\log r]
+                "losses/old_approx_kl": -log_ratio.mean(),
+                # LaTeX: \widehat{\mathrm{KL}}_3 = \mathbb E[(r - 1) - \log r]
+                "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
+                "losses/clipfrac": ((ratio - 1).abs() > self.clip_coef).float().mean(),
+            }
+        return loss, terms
+
+    def _adapt_learning_rate(self, kl: float) -> None:
+        # LaTeX: \alpha \leftarrow \alpha / 1.2 \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } 1.2 \, \alpha
+        rate = self.optimizer.param_groups[0]["lr"]
+        rate = rate / ADAPTIVE_STEP if kl > self.adaptive_kl else rate * ADAPTIVE_STEP
+        self._set_learning_rate(min(max(rate, ADAPTIVE_BOUNDS[0]), ADAPTIVE_BOUNDS[1]))
+
+    def _set_learning_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def state_dict(self) -> State:
+        """The network, with its normalisers, and the optimiser, with its learning rate."""
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where ``state`` was taken."""
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,257 @@
+"""From YAML to objects, and from a mistake to one clear line. The one module that knows Hydra; it imports no torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hydra
+from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from minerva.errors import UserError
+from minerva.explain import CONF, explain
+from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, schema_of
+
+SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+HELP = """\
+${hydra.help.header}
+Train an agent:      python train.py algo=ppo env=dm_control/cheetah/run
+Change any value:    python train.py env=gymnasium/CartPole-v1 algo.gamma=0.98 seed=1
+Sweep:               python train.py -m seed=range(5)
+See the whole configuration, with every key:   python train.py --cfg job
+Complete with tab:   eval "$$(python train.py -sc install=bash)"
+
+== Choices (GROUP=NAME) ==
+algo:    $ALGOS
+env:     dm_control/DOMAIN/TASK, gymnasium/ID, probe/NAME, or gymnasium/any env.id=ID
+network: $NETWORKS
+logger:  $LOGGERS; several as [a,b], none as []
+
+${hydra.help.footer}
+"""
+
+
+def register() -> None:
+    """Tell Hydra the schemas, and minerva's own defaults for Hydra itself.
+
+    The latter stand here and not in train.yaml so that they hold as well when a saved configuration is run again, which
+    does not read train.yaml.
+    """
+    store = ConfigStore.instance()
+    for path, schema in SCHEMAS.items():
+        group, _, name = f"schema/{path}".rpartition("/")
+        store.store(group=group, name=name, node=schema)
+    OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
+    OmegaConf.register_new_resolver("token", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
+    template = HELP
+    for group in ("algo", "network", "logger"):
+        choices = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        template = template.replace(f"${group.upper()}S", ", ".join(choices))
+    store.store(
+        group="hydra",
+        name="config",
+        provider="minerva",
+        node=HydraConf(
+            run=RunDir("outputs/${run_name:}/${now:%Y-%m-%d_%H-%M-%S}_seed${seed}_${token:}"),
+            sweep=SweepDir(dir="outputs/sweeps/${now:%Y-%m-%d_%H-%M-%S}_${token:}", subdir="${hydra.job.num}"),
+            job=JobConf(name="train", chdir=False),
+            help=HelpConf(
+                app_name="minerva",
+                header="minerva: reinforcement learning that runs fast and finishes\n",
+                footer="Configuration keys are explained in conf/; more in docs/.",
+                template=template,
+            ),
+            callbacks={"check": {"_target_": "minerva.config.Check"}},
+        ),
+    )
+
+
+def _run_name(*, _root_: DictConfig) -> str:
+    """``ALGO/ENV``, as names of two directories."""
+    algo = str(_root_.algo._target_).rpartition(".")[2].lower()
+    return f"{algo}/{re.sub(r'[^A-Za-z0-9_.]+', '-', str(_root_.env.id)).strip('-')}"
+
+
+def build(node: DictConfig, **live: Any) -> Any:
+    """Instantiate the ``_target_`` of ``node`` with its values and with ``live`` objects.
+
+    The two are given apart because Hydra would turn live dataclasses into configurations.
+
+    Raises:
+        UserError: a value is not allowed, or the target is not one of minerva's own.
+    """
+    _check_node(node, str(node._get_full_key(None) or "") + ".")
+    target = hydra.utils.get_object(node._target_) if str(node._target_).startswith("minerva.") else None
+    if not str(getattr(target, "__module__", "")).startswith("minerva."):
+        raise UserError(f"_target_={node._target_}: allowed are classes of minerva")
+    return hydra.utils.instantiate(node, _partial_=True, _convert_="all")(**live)
+
+
+def check(config: DictConfig) -> None:
+    """Refuse a configuration with a missing key, a wrong type, or a value out of range.
+
+    Raises:
+        UserError: naming the key, the value and what is allowed.
+    """
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise UserError(f"{missing[0]}: must be given, as {missing[0]}=...")
+    _check_node(config, "", Train)
+    for group in ("algo", "env", "reward", "network", "trainer", *(f"logger.{name}" for name in config.logger)):
+        _check_node(OmegaConf.select(config, group), f"{group}.")
+    if problem := next(conflicts(config), None):
+        raise UserError(problem)
+    _check_device(config.device)
+
+
+def _check_node(node: DictConfig, key: str, schema: type | None = None) -> None:
+    schema = schema or schema_of(node)
+    if schema is None:
+        return
+    try:  # once more, since a saved configuration is composed without its schemas
+        typed = OmegaConf.merge(OmegaConf.structured(schema), node)
+    except OmegaConfBaseException as error:
+        raise UserError(explain(error) if not key else f"{key}{explain(error)}") from error
+    assert isinstance(typed, DictConfig)
+    values = OmegaConf.to_container(typed, resolve=True)
+    if problem := next(broken_rules(schema, values, key), None):  # type: ignore[arg-type]
+        raise UserError(problem)
+
+
+def _check_device(device: str) -> None:
+    if device == "cpu":
+        return
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise UserError(f"device={device}: allowed is cpu, cuda, or cuda:N")
+    import torch
+
+    if torch.cuda.device_count() <= int(device.partition(":")[2] or 0):
+        raise UserError(f"device={device}: there are {torch.cuda.device_count()} CUDA devices here; allowed is cpu")
+
+
+def run_dir() -> Path:
+    """The directory of the run that Hydra has begun."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def build_loggers(config: DictConfig, run_dir: Path) -> Callable[[int, int], Any]:
+    """What makes the run's loggers, given the step it begins at and the step it ends at."""
+    from minerva.loggers.console import ConsoleLogger
+    from minerva.loggers.csv import CSVLogger
+    from minerva.loggers.group import LoggerGroup
+
+    values = OmegaConf.to_container(config, resolve=True)
+
+    def make(step: int, total_steps: int) -> Any:
+        live = {"run_dir": run_dir, "step": step, "config": values}
+        return LoggerGroup(
+            {
+                "console": partial(ConsoleLogger, total_steps=total_steps, step=step),
+                "csv": partial(CSVLogger, path=run_dir / "metrics.csv", step=step),
+                **{name: partial(build, node, **live) for name, node in config.logger.items()},
+            }
+        )
+
+    return make
+
+
+def summary(config: DictConfig) -> str:
+    """The configuration in one line."""
+    algo = str(config.algo._target_).rpartition(".")[2]
+    where = f"{config.device}, {config.threads} thread{'s' if config.threads > 1 else ''}"
+    steps = f"{config.trainer.total_steps:,} steps in {config.env.num_envs} environments"
+    return f"{algo} on {config.env.id}: {steps}, seed {config.seed}, {where}"
+
+
+class Check(Callback):
+    """Checks a run before Hydra makes its directory, so that a mistake leaves nothing behind."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a bad configuration, or one that does not continue what its run directory holds."""
+        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        try:
+            check(job)
+            check_continues(job, Path(str(config.hydra.run.dir)))
+        except (UserError, OmegaConfBaseException) as error:
+            fail(error)  # SystemExit; Hydra makes warnings of exceptions here
+
+
+def check_continues(config: DictConfig, run_dir: Path) -> None:
+    """Refuse to go on in a run directory with another algorithm, environment, network or seed than it was begun with.
+
+    Raises:
+        UserError: naming the first key that differs.
+    """
+    if not (run_dir / "checkpoints" / "last.pt").exists():
+        return
+    old, new = (_flat(c) for c in (OmegaConf.load(run_dir / SAVED), config))
+    for key in sorted({*old, *new}):
+        fixed = key.split(".")[0] in ("algo", "env", "network", "reward", "seed")
+        if fixed and old.get(key) != new.get(key):
+            raise UserError(
+                f"{key}={new.get(key)}: {run_dir} was begun with {key}={old.get(key)}; give that, or another hydra.run.dir"
+            )
+
+
+def _flat(config: Any) -> dict[str, Any]:
+    """``{"algo.gamma": 0.99, ...}``."""
+
+    def walk(node: Any, key: str) -> dict[str, Any]:
+        if not isinstance(node, dict):
+            return {key: node}
+        return {k: v for name, child in node.items() for k, v in walk(child, f"{key}.{name}" if key else name).items()}
+
+    return walk(OmegaConf.to_container(config, resolve=True), "")
+
+
+def cli(main: Callable[[], None]) -> Callable[[], None]:
+    """Show a user's mistake in one line on stderr and exit with 1; HYDRA_FULL_ERROR=1 shows the traceback as well."""
+
+    @functools.wraps(main)
+    def wrapped() -> None:
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises, and does not explain
+        try:
+            main()
+        except (HydraException, OmegaConfBaseException, UserError, ValueError) as error:
+            fail(error)
+
+    return wrapped
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """The same for the body of a job. In a sweep the error goes on to the launcher, whose other jobs run on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        raise SystemExit(130) from None
+    except (OmegaConfBaseException, UserError) as error:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise
+        fail(error)
+
+
+def fail(error: Exception) -> NoReturn:
+    """Print one line that says what was wrong, and exit with 1."""
+    if FULL_ERROR:
+        traceback.print_exception(error)
+    sys.stderr.write(f"error: {explain(error)}\n")
+    raise SystemExit(1)

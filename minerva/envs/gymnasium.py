@@ -1,0 +1,176 @@
+"""Any gymnasium environment, and dm_control through shimmy, as a :class:`minerva.types.VectorEnv`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+if sys.platform == "linux":
+    os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a display; read when dm_control is imported
+
+import gymnasium
+import torch
+from gymnasium import spaces
+
+from minerva.errors import UserError
+from minerva.seeding import derive
+from minerva.types import EnvSpec, State, Step
+
+# dm_control writes "no limit" as MuJoCo's largest number.
+UNBOUNDED = 1e10
+
+
+class GymnasiumVectorEnv:
+    """N gymnasium environments stepped one after the other, reset within the step that ends an episode.
+
+    Every episode is begun with a seed made of the run's seed, the environment's index and the episode's number. So an
+    environment's whole state is that number and the actions since: :meth:`state_dict` keeps these, and
+    :meth:`load_state_dict` plays them again. It takes at most one episode of each environment, and asks of the
+    environment only that it be deterministic.
+
+    Observations: a Box as it is, as float32 (uint8 stays, for images); a Dict of Boxes flattened and concatenated in
+    the order of its space, which is by name; other spaces as :func:`gymnasium.spaces.flatten` has them (a Discrete
+    one-hot).
+
+    Args:
+        id: a registered id; ``module:id`` imports the module that registers it first.
+        kwargs: further arguments for ``gymnasium.make``.
+        num_envs: N.
+        max_episode_steps: where an episode is truncated; None for the environment's own limit.
+        stagger: spread the first episodes' ends over this many steps, so that environments with a fixed episode
+            length are not all reset in the same step. 0 leaves them whole.
+
+    Raises:
+        UserError: an unknown id, an environment that cannot be made, or a space that is not supported.
+    """
+
+    def __init__(
+        self, *, id: str, kwargs: Mapping[str, Any], num_envs: int, max_episode_steps: int | None, stagger: int
+    ) -> None:
+        self.num_envs, self.stagger = num_envs, stagger
+        self.envs = [_make(id, kwargs, max_episode_steps) for _ in range(num_envs)]
+        env = self.envs[0]
+        shape, dtype, self._flatten = _observation(id, env.observation_space)
+        self._action_start, action = _action(id, env.action_space)
+        self.spec = EnvSpec(obs_shape=shape, obs_dtype=dtype, action=action)
+        # Environment i's first episode ends after this many steps, at the latest; 0 is for never.
+        self._first_length = [stagger * i // num_envs for i in range(num_envs)]
+
+        self._obs = np.zeros((num_envs, *shape), dtype)
+        self._final_obs = np.zeros_like(self._obs)
+        self._reward = np.zeros(num_envs, np.float32)
+        self._terminated = np.zeros(num_envs, bool)
+        self._truncated = np.zeros(num_envs, bool)
+        self._seed = 0
+        self._episode = [0] * num_envs
+        self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]  # since each episode began
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begin N first episodes. Returns obs [N, *obs_shape]."""
+        self._seed = seed
+        for i in range(self.num_envs):
+            self._begin(i, episode=0)
+        return self._obs
+
+    def step(self, action: np.ndarray) -> Step:
+        """Step all; ``action`` [N, *action_shape] in the environment's units, clipped to its bounds."""
+        action = self._clip(action)
+        for i in range(self.num_envs):
+            self._step(i, action[i])
+        self._final_obs[:] = self._obs
+        for i in map(int, np.flatnonzero(self._terminated | self._truncated)):
+            self._begin(i, self._episode[i] + 1)
+        return Step(self._obs, self._reward, self._terminated, self._truncated, self._final_obs)
+
+    def render(self) -> Any:
+        """A frame [H, W, 3] uint8 of the first environment, if it was made with ``render_mode="rgb_array"``."""
+        return self.envs[0].render()
+
+    def close(self) -> None:
+        """Release what the simulators hold."""
+        for env in self.envs:
+            env.close()
+
+    def state_dict(self) -> State:
+        """The seed, each environment's episode number, and its actions since that episode began."""
+        return {
+            "seed": self._seed,
+            "episode": list(self._episode),
+            "actions": [torch.as_tensor(np.array(actions)) for actions in self._actions],
+        }
+
+    def load_state_dict(self, state: State) -> np.ndarray:
+        """Go to where ``state`` was taken, by playing the actions again. Returns obs [N, *obs_shape]."""
+        self._seed = state["seed"]
+        for i in range(self.num_envs):
+            self._begin(i, state["episode"][i])
+            for action in state["actions"][i].numpy():
+                self._step(i, action)
+        return self._obs
+
+    def _begin(self, i: int, episode: int) -> None:
+        self._episode[i] = episode
+        self._actions[i] = []
+        obs, _ = self.envs[i].reset(seed=derive(self._seed, i, episode))
+        self._obs[i] = self._flatten(obs)
+
+    def _step(self, i: int, action: np.ndarray) -> None:
+        self._actions[i].append(action)
+        obs, self._reward[i], self._terminated[i], truncated, _ = self.envs[i].step(action)
+        self._obs[i] = self._flatten(obs)
+        cut = self._episode[i] == 0 and len(self._actions[i]) == self._first_length[i]
+        self._truncated[i] = (truncated or cut) and not self._terminated[i]
+
+    def _clip(self, action: np.ndarray) -> np.ndarray:
+        # A copy of its own each step: the episode's log keeps the rows.
+        if isinstance(self.spec.action, spaces.Box):
+            bounds = self.spec.action
+            return np.clip(action, bounds.low, bounds.high).astype(bounds.dtype)
+        return action + self._action_start
+
+
+def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+    if id.startswith("dm_control/"):
+        import shimmy  # noqa: F401  # registers the dm_control ids
+    try:
+        return gymnasium.make(
+            id, max_episode_steps=max_episode_steps, disable_env_checker=True, **{str(k): v for k, v in kwargs.items()}
+        )
+    except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+        near = difflib.get_close_matches(id, list(gymnasium.registry), n=3)
+        hint = f"; nearest: {', '.join(near)}" if near and id not in gymnasium.registry else ""
+        reason = " ".join(str(error).split())
+        raise UserError(f"env.id={id}: cannot be made: {reason}{hint}") from error
+
+
+def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, Callable[[Any], Any]]:
+    """Shape, dtype and flattening of the observations of ``space``."""
+    if isinstance(space, spaces.Box):
+        return space.shape, "uint8" if space.dtype == np.uint8 else "float32", lambda obs: obs
+    try:
+        shape = (spaces.flatdim(space),)
+    except (NotImplementedError, ValueError):
+        raise UserError(
+            f"env.id={id}: observation space {type(space).__name__} is not supported; "
+            "allowed: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+        ) from None
+    if isinstance(space, spaces.Dict) and all(isinstance(box, spaces.Box) for box in space.values()):
+        names = list(space)
+        return shape, "float32", lambda obs: np.concatenate([np.ravel(obs[name]) for name in names])
+    return shape, "float32", lambda obs: spaces.flatten(space, obs)
+
+
+def _action(id: str, space: spaces.Space) -> tuple[int, spaces.Discrete | spaces.Box]:
+    """The number of the first action, and the space without that offset and with true infinities."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), spaces.Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+        low = np.where(space.low <= -UNBOUNDED, -np.inf, space.low).astype(space.dtype)
+        high = np.where(space.high >= UNBOUNDED, np.inf, space.high).astype(space.dtype)
+        return 0, spaces.Box(low, high, dtype=space.dtype.type)
+    raise UserError(f"env.id={id}: action space {space} is not supported; allowed: Discrete, and Box of one dimension")

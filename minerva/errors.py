@@ -1,0 +1,5 @@
+"""The one kind of error that is the user's to mend."""
+
+
+class UserError(Exception):
+    """A mistake the user can mend. Its message is one line: the key, the value, and what is allowed."""

@@ -1,0 +1,51 @@
+"""Scores a policy on environments of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from minerva.types import Algorithm, VectorEnv
+
+
+class Evaluator:
+    """Runs the deterministic policy through the same episodes each time: raw rewards, nothing learned.
+
+    Environment i plays episodes i, i + N, i + 2N, ...; which of them end first does not matter.
+
+    Args:
+        env: N environments used for nothing else.
+        seed: decides the episodes.
+        device: where the networks are.
+    """
+
+    def __init__(self, *, env: VectorEnv, seed: int, device: torch.device) -> None:
+        self.env, self.seed, self.device = env, seed, device
+
+    @torch.inference_mode()
+    def __call__(self, algo: Algorithm, episodes: int) -> dict[str, float]:
+        """``eval/return_mean|std|min|max`` and ``eval/length_mean`` over ``episodes`` episodes."""
+        num = self.env.num_envs
+        left = np.array([len(range(i, episodes, num)) for i in range(num)])
+        total, length = np.zeros(num), np.zeros(num, dtype=np.int64)
+        returns, lengths = [], []
+        obs = self.env.reset(self.seed)
+        while left.any():
+            action = algo.act(torch.as_tensor(obs).to(self.device), deterministic=True).action
+            step = self.env.step(action.cpu().numpy())
+            obs = step.obs
+            total += step.reward
+            length += 1
+            for i in np.flatnonzero(step.terminated | step.truncated):
+                if left[i]:
+                    returns.append(total[i])
+                    lengths.append(length[i])
+                    left[i] -= 1
+                total[i] = length[i] = 0
+        return {
+            "eval/return_mean": float(np.mean(returns)),
+            "eval/return_std": float(np.std(returns)),
+            "eval/return_min": float(np.min(returns)),
+            "eval/return_max": float(np.max(returns)),
+            "eval/length_mean": float(np.mean(lengths)),
+        }

@@ -1,0 +1,56 @@
+"""From an exception of Hydra or OmegaConf to one line that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from omegaconf.errors import OmegaConfBaseException
+
+from minerva.schema import SCHEMAS
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def explain(error: BaseException) -> str:
+    """One line for ``error``, with the nearest names where one was misspelt."""
+    text = " ".join(str(error).split())
+    if found := re.search(r"Could not (?:find|load) '([^']+)'", text):
+        return _unknown_choice(found[1])
+    if found := re.search(r"Could not override '([^']+)'", text):
+        inner = getattr(error.__cause__, "full_key", None)
+        return _unknown_key(inner or found[1])
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        error = error.__cause__
+    if isinstance(error, OmegaConfBaseException):
+        key = error.full_key or (re.search(r"override (\S+?)=", text) or ["", "configuration"])[1]
+        return f"{key}: {str(error.msg or error).splitlines()[0]}"
+    return text.partition(" See https://hydra.cc")[0]
+
+
+def _unknown_choice(path: str) -> str:
+    """For ``env/dm_control/cheeta/run``: the nearest files of that group."""
+    group, _, name = path.partition("/")
+    known = [p.relative_to(CONF / group).with_suffix("").as_posix() for p in (CONF / group).rglob("*.yaml")]
+    known = sorted(choice for choice in known if not choice.endswith("base"))
+    if not known:
+        return f"{path}: there is no such configuration file or group"
+    near = difflib.get_close_matches(name, known, n=3) or [f"{len(known)} files in conf/{group}/"]
+    return f"{group}={name}: there is no such choice; nearest: {', '.join(near if len(known) > 12 else known)}"
+
+
+def _unknown_key(key: str) -> str:
+    """For ``algo.gama``: the nearest keys of any schema."""
+    known = [
+        ".".join([*path.split("/")[:-1], entry.name])
+        for path, schema in SCHEMAS.items()
+        for entry in fields(schema)
+        if entry.name != "_target_"
+    ]
+    near = difflib.get_close_matches(key, known, n=3)
+    if key.rpartition(".")[0] in known:  # inside a free dictionary
+        return f"{key}: is not there yet; add it as +{key}=..."
+    hint = f"nearest: {', '.join(near)}" if near else "see python train.py --cfg job"
+    return f"{key}: there is no such key; {hint}"

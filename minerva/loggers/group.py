@@ -1,0 +1,47 @@
+"""Many loggers as one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from minerva.types import Logger
+
+log = logging.getLogger(__name__)
+
+
+class LoggerGroup:
+    """Logs to all of them. One that fails is dropped with a warning: a logger never ends a run.
+
+    Args:
+        makers: what makes each logger, by name.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Logger]]) -> None:
+        self._loggers: dict[str, Logger] = {}
+        for name, make in makers.items():
+            try:
+                self._loggers[name] = make()
+            except Exception as error:  # whatever a third party's code may raise
+                self._warn(name, error)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """One row to all."""
+        for name, logger in list(self._loggers.items()):
+            try:
+                logger.log(metrics, step)
+            except Exception as error:
+                self._warn(name, error)
+                del self._loggers[name]
+
+    def close(self) -> None:
+        """Close all."""
+        for name, logger in self._loggers.items():
+            try:
+                logger.close()
+            except Exception as error:
+                self._warn(name, error)
+
+    @staticmethod
+    def _warn(name: str, error: Exception) -> None:
+        log.warning("logger %s: off for the rest of this run: %s", name, " ".join(str(error).split()))

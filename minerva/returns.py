@@ -1,0 +1,68 @@
+"""Returns and advantages of a rollout. All tensors are [T, N]."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+
+    A terminated episode is worth nothing from there on. A truncated one was only cut: its last step bootstraps from
+    ``next_value``, the value of the observation it was cut at.
+
+    Args:
+        reward: r_t.
+        value: V(s_t).
+        next_value: V(s_{t+1}), of the observation that really followed, not of the next episode's first.
+        terminated, truncated: bool, whether step t ended its episode, and how.
+        gamma: discount in [0, 1].
+        gae_lambda: lambda in [0, 1]; 0 is the one-step advantage, 1 the whole return minus the value.
+
+    Returns:
+        The advantages, and the lambda-returns (advantage + value) that the value function is fitted to.
+    """
+    # LaTeX: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)
+    delta = reward + gamma * next_value * ~terminated - value
+    # LaTeX: \hat A_t = \delta_t + \gamma \lambda (1 - e_t) \hat A_{t+1}
+    decay = gamma * gae_lambda * ~(terminated | truncated)
+    advantage = torch.empty_like(delta)
+    running = torch.zeros_like(delta[0])
+    for t in reversed(range(len(delta))):
+        running = torch.addcmul(delta[t], decay[t], running, out=advantage[t])
+    return advantage, advantage + value
+
+
+def discounted_returns(
+    reward: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, *, gamma: float
+) -> Tensor:
+    """Discounted return of every step to its episode's end, or to the rollout's, where the value takes over.
+
+    Args are those of :func:`gae`.
+    """
+    ended = terminated | truncated
+    bootstrap = gamma * next_value * ~terminated
+    result = torch.empty_like(reward)
+    following = bootstrap[-1]
+    for t in reversed(range(len(reward))):
+        # LaTeX: G_t = r_t + \gamma \left[ e_t (1 - d_t) V(s_{t+1}) + (1 - e_t) G_{t+1} \right]
+        result[t] = reward[t] + torch.where(ended[t], bootstrap[t], following)
+        following = gamma * result[t]
+    return result
+
+
+def explained_variance(prediction: Tensor, target: Tensor) -> Tensor:
+    """1 - Var[target - prediction] / Var[target]: 1 is perfect, 0 no better than the mean; NaN for constant targets."""
+    # LaTeX: 1 - \mathrm{Var}[G - V] \,/\, \mathrm{Var}[G]
+    variance = target.var()
+    return torch.where(variance > 0, 1 - (target - prediction).var() / variance, torch.nan)

@@ -1,0 +1,121 @@
+"""``run.json``: what a run was, where and how it ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from minerva.errors import UserError
+
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm_control", "shimmy", "hydra-core", "omegaconf")
+
+
+class Run:
+    """Keeps ``run.json`` in the run directory true while the body of a ``with`` trains there.
+
+    The file says ``running``, then ``finished``, ``interrupted``, or ``failed`` with the reason. A run that fails before
+    :meth:`begin` leaves no new directory behind.
+
+    Args:
+        run_dir: the run directory.
+
+    Raises:
+        UserError: on entering, when another process is training there.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._begun = False
+        self._facts: dict[str, Any] = {}
+
+    def __enter__(self) -> Run:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.run_dir / ".lock", "a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"hydra.run.dir={self.run_dir}: another process is training there") from None
+        return self
+
+    def begin(self, summary: str) -> None:
+        """Everything is built: from here on there is something to keep."""
+        self._begun = True
+        print(f"{summary}\nrun directory: {self.run_dir}", file=sys.stderr)
+        self._facts = {
+            "status": "running",
+            "reason": None,
+            "score": None,
+            "command": shlex.join(["python", *sys.argv]),
+            "start": _now(),
+            "end": None,
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "packages": {name: metadata.version(name) for name in PACKAGES},
+            "git": _git(),
+        }
+        self._write()
+
+    def finish(self, score: float) -> float:
+        """The run ended well, with ``score``, which is returned. Says what to do next."""
+        self._facts.update(status="finished", score=score)
+        run = shlex.quote(os.path.relpath(self.run_dir))
+        print(
+            f"score {score:.1f} (eval/return_mean of the last policy)\n"
+            f"score it again:  python scripts/evaluate.py {run}\n"
+            f"repeat the run:  python train.py -cp {shlex.quote(str(self.run_dir / '.hydra'))} -cn config\n"
+            f"see its curves:  tensorboard --logdir {run}",
+            file=sys.stderr,
+        )
+        return score
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._begun:
+            if error is not None:
+                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                self._facts.update(status=status, reason=str(error) if isinstance(error, UserError) else reason)
+            self._facts["end"] = _now()
+            self._write()
+        self._lock.close()
+        if not self._begun and error is not None:
+            self._remove_if_new()
+
+    def _remove_if_new(self) -> None:
+        """Take away a directory in which there is nothing but what was put there on the way to the failure."""
+        if {path.name for path in self.run_dir.iterdir()} <= {".hydra", ".lock", "train.log"}:
+            shutil.rmtree(self.run_dir)
+
+    def _write(self) -> None:
+        temporary = self.run_dir / "run.json.tmp"
+        temporary.write_text(json.dumps(self._facts, indent=2) + "\n")
+        os.replace(temporary, self.run_dir / "run.json")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _git() -> dict[str, Any] | None:
+    """Commit of the code, and whether the working tree differs from it; None outside a repository."""
+
+    def git(*args: str) -> str:
+        root = Path(__file__).parent.parent
+        return subprocess.run(
+            ["git", "-C", str(root), *args], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,192 @@
+"""The type and the range of every configuration key. Nothing here imports torch, so that mistakes are found at once.
+
+The values and what they mean are in ``conf/``: a schema says what may stand there, the YAML what does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+MISSING: Any = "???"  # OmegaConf's word for a value that must be given
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must satisfy beyond its type."""
+
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    choices: tuple[str, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether ``value`` satisfies the rule, or for a list each of its elements; None always does."""
+        if isinstance(value, list):
+            return all(self.allows(element) for element in value)
+        if value is None:
+            return True
+        if self.choices:
+            return value in self.choices
+        above = self.low is None or (value > self.low if self.open_low else value >= self.low)
+        return above and (self.high is None or value <= self.high)  # False for NaN
+
+    def __str__(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.high is not None:
+            return f"{'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
+        return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
+
+
+def between(low: float, high: float) -> Any:
+    """A number in [low, high]."""
+    return field(default=MISSING, metadata={"rule": Rule(low, high)})
+
+
+def above(low: float, high: float | None = None) -> Any:
+    """A finite number in (low, high]."""
+    return field(default=MISSING, metadata={"rule": Rule(low, high or 1e308, open_low=True)})
+
+
+def at_least(low: float) -> Any:
+    """A finite number >= low."""
+    return field(default=MISSING, metadata={"rule": Rule(low, 1e308)})
+
+
+def one_of(*choices: str) -> Any:
+    """One of some words."""
+    return field(default=MISSING, metadata={"rule": Rule(choices=choices)})
+
+
+@dataclass
+class PPO:
+    _target_: str = "minerva.algos.ppo.PPO"
+    num_steps: int = at_least(1)
+    update_epochs: int = at_least(1)
+    minibatch_size: int = at_least(1)
+    gamma: float = between(0, 1)
+    advantage: str = one_of("gae", "returns")
+    gae_lambda: float = between(0, 1)
+    norm_adv: bool = MISSING
+    clip_coef: float = above(0)
+    clip_vloss: float | None = above(0)
+    ent_coef: float = at_least(0)
+    vf_coef: float = at_least(0)
+    norm_value: bool = MISSING
+    max_grad_norm: float | None = above(0)
+    learning_rate: float = above(0)
+    lr_schedule: str = one_of("constant", "linear", "adaptive")
+    adaptive_kl: float = above(0)
+    target_kl: float | None = above(0)
+    optimizer: str = one_of("adam", "adamw", "sgd")
+    adam_eps: float = above(0)
+    weight_decay: float = at_least(0)
+
+
+@dataclass
+class GymnasiumEnv:
+    _target_: str = "minerva.envs.gymnasium.GymnasiumVectorEnv"
+    id: str = MISSING
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    num_envs: int = at_least(1)
+    max_episode_steps: int | None = at_least(1)
+    stagger: int = at_least(0)
+
+
+@dataclass
+class Reward:
+    _target_: str = "minerva.envs.reward.RewardTransform"
+    scale: bool = MISSING
+    clip: float | None = above(0)
+
+
+@dataclass
+class ActorCritic:
+    _target_: str = "minerva.networks.actor_critic.ActorCritic"
+    policy_layers: list[int] = at_least(1)
+    value_layers: list[int] = at_least(1)
+    activation: str = one_of("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
+    initial_std: float = above(0)
+    normalize_observations: bool = MISSING
+    observation_clip: float = above(0)
+    popart_rate: float = above(0, 1)
+
+
+@dataclass
+class Trainer:
+    _target_: str = "minerva.trainer.Trainer"
+    total_steps: int = at_least(1)
+    logs: int = at_least(1)
+    evaluations: int = at_least(1)
+    eval_episodes: int = at_least(1)
+    final_eval_episodes: int = at_least(1)
+    checkpoints: int = at_least(1)
+
+
+@dataclass
+class TensorBoard:
+    _target_: str = "minerva.loggers.tensorboard.TensorBoardLogger"
+
+
+@dataclass
+class WandB:
+    _target_: str = "minerva.loggers.wandb.WandBLogger"
+    project: str = MISSING
+    entity: str | None = MISSING
+    group: str | None = MISSING
+    tags: list[str] = MISSING
+    mode: str = one_of("online", "offline")
+
+
+@dataclass
+class Train:
+    """The whole configuration; what the groups hold is typed by theirs."""
+
+    seed: int = at_least(0)
+    device: str = MISSING
+    threads: int = at_least(1)
+    algo: Any = MISSING
+    env: Any = MISSING
+    reward: Reward = field(default_factory=Reward)
+    network: Any = MISSING
+    trainer: Any = MISSING
+    logger: dict[str, Any] = field(default_factory=dict)
+
+
+# Where each is found in the configuration tree: conf/algo/ppo.yaml begins with /schema/algo/ppo.
+SCHEMAS: dict[str, type] = {
+    "train": Train,
+    "algo/ppo": PPO,
+    "env/gymnasium": GymnasiumEnv,
+    "network/mlp": ActorCritic,
+    "trainer/default": Trainer,
+    "logger/tensorboard": TensorBoard,
+    "logger/wandb": WandB,
+}
+
+
+def schema_of(node: Mapping[str, Any]) -> type | None:
+    """The schema of a configuration node, by its ``_target_``; None if it is not one of minerva's."""
+    by_target = {schema._target_: schema for schema in SCHEMAS.values() if hasattr(schema, "_target_")}
+    return by_target.get(str(node.get("_target_")))
+
+
+def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[str]:
+    """One line for each value of ``node`` that its schema does not allow; ``key`` is where the node stands."""
+    for entry in fields(schema):
+        rule, value = entry.metadata.get("rule"), node.get(entry.name)
+        if rule and not rule.allows(value):
+            yield f"{key}{entry.name}={value}: allowed is {rule}"
+
+
+def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each pair of values that cannot go together."""
+    algo, env, trainer = config["algo"], config["env"], config["trainer"]
+    rollout = env["num_envs"] * algo["num_steps"]
+    size = f"one rollout, env.num_envs={env['num_envs']} x algo.num_steps={algo['num_steps']} = {rollout} steps"
+    if trainer["total_steps"] < rollout:
+        yield f"trainer.total_steps={trainer['total_steps']}: allowed is at least {size}"
+    if algo.get("minibatch_size", 1) > rollout:
+        yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"

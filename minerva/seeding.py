@@ -1,0 +1,40 @@
+"""One seed decides everything."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *keys: int | str) -> int:
+    """A seed in [0, 2^32) for one purpose, independent of those for other keys and of neighbouring seeds.
+
+    Args:
+        seed: the run's seed, >= 0.
+        keys: what it is for, such as ``derive(0, "train")`` or ``derive(0, env_index, episode)``.
+    """
+    entropy = [seed, *(zlib.crc32(key.encode()) if isinstance(key, str) else key for key in keys)]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, whose generator draws initial weights, actions and minibatches. NumPy's global one is not used."""
+    torch.manual_seed(seed)
+
+
+class RandomState:
+    """torch's random state as a part of the checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the CPU generator, and of the current CUDA device's where there is one."""
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on drawing where ``state`` was taken."""
+        torch.set_rng_state(state["cpu"].cpu())
+        if state["cuda"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda"].cpu())

@@ -1,0 +1,155 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from minerva.checkpoint import Checkpoints
+from minerva.collector import Collector
+from minerva.errors import UserError
+from minerva.evaluator import Evaluator
+from minerva.seeding import RandomState
+from minerva.types import Algorithm, Logger, State, Stateful
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Collect, learn, and now and then log, evaluate and save, until the steps are done.
+
+    Beginning in a directory that holds a checkpoint is going on from there. How often something is done is given as the
+    number of times in a run, so that it fits short and long runs alike.
+
+    Args:
+        total_steps: environment steps of the run, over all environments; whole rollouts that fit in are done.
+        logs, evaluations, checkpoints: how many times each is done, at most once a rollout.
+        eval_episodes: episodes of an evaluation.
+        final_eval_episodes: episodes of the last one, whose mean is the run's score.
+        algo: what learns.
+        collector: gives it rollouts.
+        evaluator: scores it.
+        loggers: makes the loggers, given the steps to begin and to end at.
+        run_dir: where the checkpoints go.
+    """
+
+    def __init__(
+        self,
+        *,
+        total_steps: int,
+        logs: int,
+        evaluations: int,
+        checkpoints: int,
+        eval_episodes: int,
+        final_eval_episodes: int,
+        algo: Algorithm,
+        collector: Collector,
+        evaluator: Evaluator,
+        loggers: Callable[[int, int], Logger],
+        run_dir: Path,
+    ) -> None:
+        self.algo, self.collector, self.evaluator, self.loggers = algo, collector, evaluator, loggers
+        self.rollout_steps = algo.horizon * collector.env.num_envs
+        self.total_steps = total_steps // self.rollout_steps * self.rollout_steps
+        self.logs, self.evaluations, self.checkpoint_count = logs, evaluations, checkpoints
+        self.eval_episodes, self.final_eval_episodes = eval_episodes, final_eval_episodes
+        self.checkpoints = Checkpoints(run_dir / "checkpoints")
+        self.clock = Clock()
+        self.stateful: dict[str, Stateful] = {
+            "algo": algo,
+            "collector": collector,
+            "clock": self.clock,
+            "random": RandomState(),
+        }
+
+    def fit(self) -> float:
+        """Train to the end. Returns the mean return of the last evaluation.
+
+        Raises:
+            UserError: the environment gave something that is not finite; what was learned until then is saved.
+        """
+        clock = self.clock
+        if self.checkpoints.restore(**self.stateful):
+            log.info("going on at step %s of %s", f"{clock.step:,}", f"{self.total_steps:,}")
+        logger = self.loggers(clock.step, self.total_steps)
+        try:
+            while clock.step < self.total_steps:
+                self._iterate(logger)
+        except UserError:
+            self._save()
+            raise
+        finally:
+            logger.close()
+        return clock.score
+
+    def _iterate(self, logger: Logger) -> None:
+        clock, started, before = self.clock, time.perf_counter(), self.clock.step
+        rollout = self.collector.collect(before)
+        collected = time.perf_counter()
+        metrics = self.algo.update(rollout, progress=before / self.total_steps)
+        updated = time.perf_counter()
+        clock.step += self.rollout_steps
+        clock.rollout_seconds += collected - started
+        clock.update_seconds += updated - collected
+
+        first, last = before == 0, clock.step >= self.total_steps
+        evaluate = first or last or self._due(self.evaluations)
+        if evaluate:
+            # From the first row on, so that metrics.csv has all of its columns at once.
+            episodes = self.final_eval_episodes if last else self.eval_episodes
+            metrics |= self.evaluator(self.algo, episodes)
+            clock.eval_seconds += time.perf_counter() - updated
+            clock.score = metrics["eval/return_mean"]
+        if evaluate or self._due(self.logs):
+            logger.log(self.collector.metrics() | metrics | clock.metrics(), clock.step)
+        if evaluate and clock.score > clock.best:
+            clock.best = clock.score
+            self._save("best")
+        if last or self._due(self.checkpoint_count):
+            self._save()
+
+    def _due(self, times: int) -> bool:
+        """Whether one of ``times`` equal parts of the run ended with the rollout just done."""
+        step, total = self.clock.step, self.total_steps
+        return step * times // total > (step - self.rollout_steps) * times // total
+
+    def _save(self, name: str = "last") -> None:
+        facts = {"step": self.clock.step, "score": self.clock.score}
+        self.checkpoints.save(name=name, facts=facts, **self.stateful)
+
+
+class Clock:
+    """How far a run is, and how long it took, over all the times it was resumed.
+
+    Attributes:
+        step: environment steps done.
+        score: mean return of the latest evaluation.
+        best: the highest score so far.
+        rollout_seconds, update_seconds, eval_seconds: time spent on each.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.score, self.best = -torch.inf, -torch.inf
+        self.rollout_seconds = self.update_seconds = self.eval_seconds = 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """Speed, in steps a second of training without evaluation, and seconds spent."""
+        return {
+            "charts/SPS": self.step / (self.rollout_seconds + self.update_seconds),
+            "time/rollout": self.rollout_seconds,
+            "time/update": self.update_seconds,
+            "time/eval": self.eval_seconds,
+        }
+
+    def state_dict(self) -> State:
+        """All of it."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where ``state`` was taken."""
+        vars(self).update(state)

@@ -1,0 +1,190 @@
+"""What the parts of minerva pass to one another, so that siblings need not import each other.
+
+Shapes are written [T, N, ...]: T steps of N environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """All that a network may know of an environment.
+
+    Attributes:
+        obs_shape: shape of one observation, without the batch.
+        obs_dtype: ``"float32"``, or ``"uint8"`` for images.
+        action: the action space; of one action, without the batch.
+    """
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    action: spaces.Discrete | spaces.Box
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of N environments, with the *same-step* meaning on every backend.
+
+    Where an episode ended, ``obs`` is already the first observation of the next one and ``final_obs`` is what the
+    episode ended on; elsewhere the two are equal. The arrays are reused: copy what you keep.
+
+    Attributes:
+        obs: [N, *obs_shape].
+        reward: [N] float32, raw.
+        terminated: [N] bool; the episode ended by the task itself, its value is zero from here on.
+        truncated: [N] bool; the episode was cut (a time limit), its value goes on.
+        final_obs: [N, *obs_shape].
+    """
+
+    obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final_obs: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N environments, as an algorithm learns from them.
+
+    Attributes:
+        obs: [T, N, *obs_shape], raw (the network normalises).
+        action: [T, N, *action_shape] as the policy sampled it, before clipping.
+        reward: [T, N], scaled where the configuration asks for it.
+        terminated, truncated: [T, N] bool.
+        log_prob: [T, N], of ``action`` under the policy that acted.
+        value: [T, N], V(obs).
+        next_value: [T, N], V of what followed ``obs``: of the episode's last observation where one was cut.
+        policy: [T, N, P], parameters of the distribution that acted.
+    """
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    log_prob: Tensor
+    value: Tensor
+    next_value: Tensor
+    policy: Tensor
+
+    def to(self, device: torch.device) -> Rollout:
+        """The same rollout on ``device``."""
+        return Rollout(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+
+class Stateful(Protocol):
+    """Anything a checkpoint holds; the state is made of tensors and plain values."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+class VectorEnv(Stateful, Protocol):
+    """N environments stepped together.
+
+    Attributes:
+        spec: of one of them.
+        num_envs: N.
+        stagger: where it is not 0, the first episodes are cut at different steps up to this one.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    stagger: int
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begin N new episodes; every random number from here on follows from ``seed``. Returns obs [N, ...]."""
+        ...
+
+    def step(self, action: np.ndarray) -> Step:
+        """Apply ``action`` [N, ...]; values out of bounds are clipped."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Distribution(Protocol):
+    """A batch of action distributions.
+
+    Attributes:
+        params: [..., P], all that it takes to build the distribution again.
+    """
+
+    params: Tensor
+
+    def sample(self) -> Tensor:
+        """One action for each element of the batch, without gradient."""
+        ...
+
+    def mode(self) -> Tensor:
+        """The most likely action."""
+        ...
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """log p(action) [...]; summed over the action's dimensions."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """Entropy [...] in nats."""
+        ...
+
+    def kl(self, new: Any) -> dict[str, Tensor]:
+        """KL(self || new) [...] in nats: ``{"kl"}``, or its decoupled parts ``{"mean", "std"}``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a policy did: ``action`` [N, *action_shape], and ``policy`` [N, P], the parameters it was drawn from."""
+
+    action: Tensor
+    policy: Tensor
+
+
+class Algorithm(Stateful, Protocol):
+    """Learns a policy from rollouts.
+
+    Attributes:
+        horizon: T, the steps of each environment in one rollout.
+    """
+
+    horizon: int
+
+    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
+        """Choose actions for ``obs`` [N, *obs_shape]."""
+        ...
+
+    def value(self, obs: Tensor) -> Tensor:
+        """V(obs) [...] for ``obs`` [..., *obs_shape]."""
+        ...
+
+    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
+        """log p(action) [...] under the distribution whose parameters are ``policy`` [..., P]."""
+        ...
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
+        """Learn from one rollout; ``progress`` in [0, 1] drives the schedules. Returns metrics, always the same keys."""
+        ...
+
+
+class Logger(Protocol):
+    """Somewhere for metrics to go."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Record one row of metrics at environment step ``step``."""
+        ...
+
+    def close(self) -> None: ...

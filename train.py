@@ -1,0 +1,44 @@
+"""Train one agent: compose -> build -> fit. See ``python train.py --help``."""
+
+import hydra
+from omegaconf import DictConfig
+
+from minerva import config
+from minerva.run import Run
+
+config.register()
+
+
+@config.cli
+@hydra.main(config_path="conf", config_name="train", version_base="1.3")
+def main(cfg: DictConfig) -> float:
+    """Train as ``cfg`` says; returns the final ``eval/return_mean``."""
+    with config.one_line_errors(), Run(config.run_dir()) as run:
+        config.check(cfg)
+        import torch  # here, and not for --help, --cfg, tab completion and mistakes
+
+        from minerva.collector import Collector
+        from minerva.evaluator import Evaluator
+        from minerva.seeding import derive, seed_everything
+
+        seed_everything(cfg.seed)
+        torch.set_num_threads(cfg.threads)
+        device = torch.device(cfg.device)
+        env = config.build(cfg.env)
+        eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0)
+        network = config.build(cfg.network, spec=env.spec).to(device)
+        algo = config.build(cfg.algo, network=network)
+        reward = config.build(cfg.reward, num_envs=cfg.env.num_envs, gamma=cfg.algo.gamma)
+        seed = derive(cfg.seed, "train")
+        collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device)
+        evaluator = Evaluator(env=eval_env, seed=derive(cfg.seed, "eval"), device=device)
+        loggers = config.build_loggers(cfg, run.run_dir)
+        trainer = config.build(
+            cfg.trainer, algo=algo, collector=collector, evaluator=evaluator, loggers=loggers, run_dir=run.run_dir
+        )
+        run.begin(config.summary(cfg))
+        return run.finish(trainer.fit())
+
+
+if __name__ == "__main__":
+    main()
