@@ -1,0 +1,19 @@
+"""minerva: reinforcement-learning experiments that run fast, finish, and can be trusted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minerva.policy import load_policy
+
+__all__ = ["load_policy"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: torch takes a second, which --help and tab completion have no use for.
+    if name == "load_policy":
+        from minerva.policy import load_policy
+
+        return load_policy
+    raise AttributeError(f"module 'minerva' has no attribute {name!r}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from minerva.errors import UserError
-from minerva.types import Algorithm, Rollout, State, VectorEnv
+from minerva.types import Algorithm, RewardTransform, Rollout, State, VectorEnv
 
 
 class Collector:
@@ -20,7 +18,7 @@ class Collector:
     Args:
         env: the environments; reset here.
         algo: chooses the actions.
-        reward_transform: raw rewards [N] and ended [N] to the rewards an algorithm learns from.
+        reward_transform: from raw rewards to those the algorithm learns from; its state is kept with this one's.
         seed: of the environments.
         device: where the networks are; the rollout is made on the CPU and moved there once.
     """
@@ -30,7 +28,7 @@ class Collector:
         *,
         env: VectorEnv,
         algo: Algorithm,
-        reward_transform: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        reward_transform: RewardTransform,
         seed: int,
         device: torch.device,
     ) -> None:
@@ -79,9 +77,10 @@ class Collector:
         return {"train/episode_return": float(np.mean(returns)), "train/episode_length": float(np.mean(lengths))}
 
     def state_dict(self) -> State:
-        """The environments and the episodes under way."""
+        """The environments, the reward's scale, and the episodes under way."""
         return {
             "env": self.env.state_dict(),
+            "reward_transform": self.reward_transform.state_dict(),
             "obs": self._next_obs.clone(),
             "episode_return": torch.from_numpy(self._episode_return.copy()),
             "episode_length": torch.from_numpy(self._episode_length.copy()),
@@ -92,6 +91,7 @@ class Collector:
     def load_state_dict(self, state: State) -> None:
         """Go on where ``state`` was taken."""
         self.env.load_state_dict(state["env"])
+        self.reward_transform.load_state_dict(state["reward_transform"])
         self._next_obs = state["obs"].clone()
         self._episode_return = state["episode_return"].numpy().copy()
         self._episode_length = state["episode_length"].numpy().copy()

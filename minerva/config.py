@@ -22,6 +22,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
@@ -89,6 +90,24 @@ def _run_name(*, _root_: DictConfig) -> str:
     return f"{algo}/{re.sub(r'[^A-Za-z0-9_.]+', '-', str(_root_.env.id)).strip('-')}"
 
 
+def load(run_dir: Path) -> DictConfig:
+    """The configuration a run was begun with, checked; read as data.
+
+    Raises:
+        UserError: there is none, or it is not allowed.
+    """
+    try:
+        config = OmegaConf.load(run_dir / SAVED)
+    except FileNotFoundError:
+        raise UserError(f"{run_dir}: not a run directory, there is no {SAVED} in it") from None
+    except (OSError, YAMLError) as error:
+        raise UserError(f"{run_dir / SAVED}: cannot be read: {' '.join(str(error).split())}") from error
+    assert isinstance(config, DictConfig)
+    config.device = "cpu"
+    check(config)
+    return config
+
+
 def build(node: DictConfig, **live: Any) -> Any:
     """Instantiate the ``_target_`` of ``node`` with its values and with ``live`` objects.
 
@@ -110,9 +129,6 @@ def check(config: DictConfig) -> None:
     Raises:
         UserError: naming the key, the value and what is allowed.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
-        raise UserError(f"{missing[0]}: must be given, as {missing[0]}=...")
     _check_node(config, "", Train)
     for group in ("algo", "env", "reward", "network", "trainer", *(f"logger.{name}" for name in config.logger)):
         _check_node(OmegaConf.select(config, group), f"{group}.")
@@ -126,12 +142,13 @@ def _check_node(node: DictConfig, key: str, schema: type | None = None) -> None:
     if schema is None:
         return
     try:  # once more, since a saved configuration is composed without its schemas
-        typed = OmegaConf.merge(OmegaConf.structured(schema), node)
+        values = OmegaConf.to_container(node, resolve=True)
+        typed = OmegaConf.merge(OmegaConf.structured(schema), values)
     except OmegaConfBaseException as error:
         raise UserError(explain(error) if not key else f"{key}{explain(error)}") from error
-    assert isinstance(typed, DictConfig)
-    values = OmegaConf.to_container(typed, resolve=True)
-    if problem := next(broken_rules(schema, values, key), None):  # type: ignore[arg-type]
+    for missing in sorted(OmegaConf.missing_keys(typed)):
+        raise UserError(f"{key}{missing}: must be given, as {key}{missing}=...")
+    if problem := next(broken_rules(schema, OmegaConf.to_container(typed), key), None):  # type: ignore[arg-type]
         raise UserError(problem)
 
 
@@ -201,7 +218,7 @@ def check_continues(config: DictConfig, run_dir: Path) -> None:
     """
     if not (run_dir / "checkpoints" / "last.pt").exists():
         return
-    old, new = (_flat(c) for c in (OmegaConf.load(run_dir / SAVED), config))
+    old, new = (_flat(c) for c in (load(run_dir), config))
     for key in sorted({*old, *new}):
         fixed = key.split(".")[0] in ("algo", "env", "network", "reward", "seed")
         if fixed and old.get(key) != new.get(key):

@@ -16,15 +16,18 @@ class Evaluator:
     Args:
         env: N environments used for nothing else.
         seed: decides the episodes.
-        device: where the networks are.
+        device: where the networks are; None for the CPU.
     """
 
-    def __init__(self, *, env: VectorEnv, seed: int, device: torch.device) -> None:
-        self.env, self.seed, self.device = env, seed, device
+    def __init__(self, *, env: VectorEnv, seed: int, device: torch.device | None = None) -> None:
+        self.env, self.seed, self.device = env, seed, device or torch.device("cpu")
 
     @torch.inference_mode()
-    def __call__(self, algo: Algorithm, episodes: int) -> dict[str, float]:
-        """``eval/return_mean|std|min|max`` and ``eval/length_mean`` over ``episodes`` episodes."""
+    def __call__(self, algo: Algorithm, episodes: int, max_steps: int) -> dict[str, float]:
+        """``eval/return_mean|std|min|max`` and ``eval/length_mean`` over ``episodes`` episodes.
+
+        An episode is taken for over after ``max_steps``: one that never ends would hold up the run.
+        """
         num = self.env.num_envs
         left = np.array([len(range(i, episodes, num)) for i in range(num)])
         total, length = np.zeros(num), np.zeros(num, dtype=np.int64)
@@ -36,7 +39,7 @@ class Evaluator:
             obs = step.obs
             total += step.reward
             length += 1
-            for i in np.flatnonzero(step.terminated | step.truncated):
+            for i in np.flatnonzero(step.terminated | step.truncated | (length == max_steps)):
                 if left[i]:
                     returns.append(total[i])
                     lengths.append(length[i])

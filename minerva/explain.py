@@ -25,8 +25,8 @@ def explain(error: BaseException) -> str:
     if isinstance(error.__cause__, OmegaConfBaseException):
         error = error.__cause__
     if isinstance(error, OmegaConfBaseException):
-        key = error.full_key or (re.search(r"override (\S+?)=", text) or ["", "configuration"])[1]
-        return f"{key}: {str(error.msg or error).splitlines()[0]}"
+        given = re.search(r"override '?\+*([\w.]+)=", text)
+        return f"{given[1] if given else error.full_key}: {str(error.msg or error).splitlines()[0]}"
     return text.partition(" See https://hydra.cc")[0]
 
 
@@ -43,14 +43,14 @@ def _unknown_choice(path: str) -> str:
 
 def _unknown_key(key: str) -> str:
     """For ``algo.gama``: the nearest keys of any schema."""
-    known = [
-        ".".join([*path.split("/")[:-1], entry.name])
+    known = {
+        ".".join([*path.split("/")[:-1], entry.name]): str(entry.type)
         for path, schema in SCHEMAS.items()
         for entry in fields(schema)
         if entry.name != "_target_"
-    ]
+    }
     near = difflib.get_close_matches(key, known, n=3)
-    if key.rpartition(".")[0] in known:  # inside a free dictionary
+    if known.get(key.rpartition(".")[0], "").startswith("dict"):
         return f"{key}: is not there yet; add it as +{key}=..."
     hint = f"nearest: {', '.join(near)}" if near else "see python train.py --cfg job"
     return f"{key}: there is no such key; {hint}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MISSING: Any = "???"  # OmegaConf's word for a value that must be given
+LARGEST = 1e308  # a bound for what has none, that infinity does not meet
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Rule:
     def __str__(self) -> str:
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        if self.high is not None:
+        if self.high is not None and self.high < LARGEST:
             return f"{'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
         return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
 
@@ -47,12 +48,12 @@ def between(low: float, high: float) -> Any:
 
 def above(low: float, high: float | None = None) -> Any:
     """A finite number in (low, high]."""
-    return field(default=MISSING, metadata={"rule": Rule(low, high or 1e308, open_low=True)})
+    return field(default=MISSING, metadata={"rule": Rule(low, high or LARGEST, open_low=True)})
 
 
 def at_least(low: float) -> Any:
     """A finite number >= low."""
-    return field(default=MISSING, metadata={"rule": Rule(low, 1e308)})
+    return field(default=MISSING, metadata={"rule": Rule(low, LARGEST)})
 
 
 def one_of(*choices: str) -> Any:
@@ -122,6 +123,7 @@ class Trainer:
     evaluations: int = at_least(1)
     eval_episodes: int = at_least(1)
     final_eval_episodes: int = at_least(1)
+    max_eval_steps: int = at_least(1)
     checkpoints: int = at_least(1)
 
 
@@ -149,7 +151,7 @@ class Train:
     threads: int = at_least(1)
     algo: Any = MISSING
     env: Any = MISSING
-    reward: Reward = field(default_factory=Reward)
+    reward: Any = MISSING
     network: Any = MISSING
     trainer: Any = MISSING
     logger: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class Train:
 # Where each is found in the configuration tree: conf/algo/ppo.yaml begins with /schema/algo/ppo.
 SCHEMAS: dict[str, type] = {
     "train": Train,
+    "reward": Reward,
     "algo/ppo": PPO,
     "env/gymnasium": GymnasiumEnv,
     "network/mlp": ActorCritic,

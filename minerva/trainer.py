@@ -30,6 +30,7 @@ class Trainer:
         logs, evaluations, checkpoints: how many times each is done, at most once a rollout.
         eval_episodes: episodes of an evaluation.
         final_eval_episodes: episodes of the last one, whose mean is the run's score.
+        max_eval_steps: where an episode of an evaluation is cut.
         algo: what learns.
         collector: gives it rollouts.
         evaluator: scores it.
@@ -46,6 +47,7 @@ class Trainer:
         checkpoints: int,
         eval_episodes: int,
         final_eval_episodes: int,
+        max_eval_steps: int,
         algo: Algorithm,
         collector: Collector,
         evaluator: Evaluator,
@@ -57,6 +59,7 @@ class Trainer:
         self.total_steps = total_steps // self.rollout_steps * self.rollout_steps
         self.logs, self.evaluations, self.checkpoint_count = logs, evaluations, checkpoints
         self.eval_episodes, self.final_eval_episodes = eval_episodes, final_eval_episodes
+        self.max_eval_steps = max_eval_steps
         self.checkpoints = Checkpoints(run_dir / "checkpoints")
         self.clock = Clock()
         self.stateful: dict[str, Stateful] = {
@@ -101,7 +104,7 @@ class Trainer:
         if evaluate:
             # From the first row on, so that metrics.csv has all of its columns at once.
             episodes = self.final_eval_episodes if last else self.eval_episodes
-            metrics |= self.evaluator(self.algo, episodes)
+            metrics |= self.evaluator(self.algo, episodes, self.max_eval_steps)
             clock.eval_seconds += time.perf_counter() - updated
             clock.score = metrics["eval/return_mean"]
         if evaluate or self._due(self.logs):

@@ -116,6 +116,14 @@ class VectorEnv(Stateful, Protocol):
     def close(self) -> None: ...
 
 
+class RewardTransform(Stateful, Protocol):
+    """From raw rewards to those an algorithm learns from."""
+
+    def __call__(self, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        """Of ``reward`` [N]; ``ended`` [N] says whose episode ended with it."""
+        ...
+
+
 class Distribution(Protocol):
     """A batch of action distributions.
 

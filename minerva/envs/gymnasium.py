@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import difflib
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-if sys.platform == "linux":
+if sys.platform == "linux" and ctypes.util.find_library("EGL"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a display; read when dm_control is imported
 
 import gymnasium
@@ -137,6 +139,9 @@ class GymnasiumVectorEnv:
 def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
     if id.startswith("dm_control/"):
         import shimmy  # noqa: F401  # registers the dm_control ids
+
+        for chatty in ("absl", "OpenGL"):  # remarks on dm_control's own models, once for every environment
+            logging.getLogger(chatty).setLevel(logging.ERROR)
     try:
         return gymnasium.make(
             id, max_episode_steps=max_episode_steps, disable_env_checker=True, **{str(k): v for k, v in kwargs.items()}

@@ -1,0 +1,34 @@
+# make help lists what there is.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-all check clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed ## make .venv and install minerva with the tested versions of constraints.txt
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"
+	$(BIN)/python train.py $(ARGS)
+
+test: setup ## the tests, in a few minutes
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: setup ## the slow tests too
+	$(BIN)/python -m pytest -m 'not slurm and not gpu' $(ARGS)
+
+check: setup ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove .venv and caches; outputs/ stays
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,69 @@
+"""A trained policy, out of its run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from minerva import config
+from minerva.checkpoint import load
+from minerva.types import Algorithm, EnvSpec
+
+
+class Policy:
+    """What a run learned, for use.
+
+    Attributes:
+        spec: the shapes of observations and actions.
+        step: environment steps it was trained for.
+    """
+
+    def __init__(self, *, algo: Algorithm, spec: EnvSpec, step: int) -> None:
+        self.algo, self.spec, self.step = algo, spec, step
+
+    def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
+        """Actions for one observation, or for a batch of them.
+
+        Args:
+            obs: [*obs_shape] or [N, *obs_shape], as the environment of the run flattens them.
+            deterministic: the likeliest action; else a sample.
+
+        Returns:
+            [*action_shape] or [N, *action_shape], in the environment's units and within its bounds.
+
+        Raises:
+            ValueError: ``obs`` has another shape.
+        """
+        array = np.asarray(obs)
+        shape = self.spec.obs_shape
+        single = array.shape == shape
+        if not single and array.shape[1:] != shape:
+            raise ValueError(f"obs of shape {array.shape}: allowed is {shape}, or a batch of it")
+        batch = torch.as_tensor(array[None] if single else array)
+        action = self.algo.act(batch, deterministic).action.numpy()
+        if isinstance(self.spec.action, spaces.Box):
+            action = np.clip(action, self.spec.action.low, self.spec.action.high)
+        return action[0] if single else action
+
+
+def load_policy(run: str | Path, checkpoint: str = "best") -> Policy:
+    """The policy that a run learned, on the CPU. Nothing of the run directory is executed.
+
+    Args:
+        run: the run directory.
+        checkpoint: ``"best"`` or ``"last"``.
+
+    Raises:
+        UserError: there is no such run or checkpoint.
+    """
+    saved = load(Path(run) / "checkpoints" / f"{checkpoint}.pt")
+    cfg = config.load(Path(run))
+    env = config.build(cfg.env, num_envs=1)
+    env.close()
+    algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec))
+    algo.load_state_dict(saved["state"]["algo"])
+    return Policy(algo=algo, spec=env.spec, step=saved["step"])

@@ -1,0 +1,22 @@
+"""Runs train.py with the arguments after the first, and fails in the first update after that many steps."""
+
+import runpy
+import sys
+
+from minerva.algos.ppo import PPO
+
+limit, done = int(sys.argv[1]), 0
+update = PPO.update
+
+
+def stop(self, rollout, progress):
+    global done
+    if done > limit:
+        raise RuntimeError("stopped by the test")
+    done += rollout.reward.numel()
+    return update(self, rollout, progress)
+
+
+PPO.update = stop
+sys.argv = ["train.py", *sys.argv[2:]]
+runpy.run_path("train.py", run_name="__main__")

@@ -1,0 +1,141 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.distributions import Categorical, Gaussian
+
+T, N, A, D = 5, 3, 4, 2
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def categorical(params: Tensor) -> torch.distributions.Categorical:
+    """torch's own, of the same parameters."""
+    return torch.distributions.Categorical(logits=params)
+
+
+def gaussian(params: Tensor) -> torch.distributions.Independent:
+    """torch's own, of the same parameters."""
+    mean, log_std = params[..., :D], params[..., D:]
+    return torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
+
+
+CASES = [(Categorical, categorical, A), (Gaussian, gaussian, 2 * D)]
+BATCHES = [(N,), (T, N), (T, N, 2)]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("ours", "theirs", "width"), CASES)
+def test_log_prob_and_entropy_equal_torchs(ours, theirs, width, batch):
+    params = torch.randn(*batch, width)
+    action = theirs(params).sample()
+    log_prob, entropy = ours(params).log_prob(action), ours(params).entropy()
+    assert log_prob.shape == entropy.shape == batch
+    torch.testing.assert_close(log_prob, theirs(params).log_prob(action))
+    torch.testing.assert_close(entropy, theirs(params).entropy())
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_categorical_shapes(batch):
+    distribution = Categorical(torch.randn(*batch, A))
+    for action in (distribution.sample(), distribution.mode()):
+        assert action.shape == batch
+        assert action.dtype == torch.int64
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_gaussian_shapes(batch):
+    distribution = Gaussian(torch.randn(*batch, 2 * D))
+    assert distribution.sample().shape == distribution.mode().shape == (*batch, D)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_categorical_kl_equals_torchs(batch):
+    old, new = torch.randn(2, *batch, A)
+    parts = Categorical(old).kl(Categorical(new))
+    assert set(parts) == {"kl"}
+    torch.testing.assert_close(parts["kl"], torch.distributions.kl_divergence(categorical(old), categorical(new)))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("differs", "same"), [("mean", "std"), ("std", "mean")])
+def test_gaussian_kl_where_one_quantity_differs_is_the_whole_kl(differs, same, batch):
+    old = torch.randn(*batch, 2 * D)
+    new = torch.randn(*batch, 2 * D)
+    kept = slice(D, None) if same == "std" else slice(None, D)
+    new[..., kept] = old[..., kept]
+    parts = Gaussian(old).kl(Gaussian(new))
+    assert set(parts) == {"mean", "std"}
+    torch.testing.assert_close(parts[differs], torch.distributions.kl_divergence(gaussian(old), gaussian(new)))
+    torch.testing.assert_close(parts[same], torch.zeros(batch))
+
+
+def test_gaussian_kl_of_the_mean_is_measured_by_the_old_deviation():
+    # One dimension: means 0 and 3, deviations 2 and 5. (3 / 2)^2 / 2 = 1.125.
+    old, new = torch.tensor([[0.0, math.log(2)]]), torch.tensor([[3.0, math.log(5)]])
+    assert Gaussian(old).kl(Gaussian(new))["mean"].item() == pytest.approx(1.125)
+
+
+def test_categorical_samples_follow_the_probabilities():
+    probs = torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])
+    samples = Categorical(probs.log().expand(20_000, 2, 3)).sample()
+    for row in range(2):
+        frequency = torch.bincount(samples[:, row], minlength=3) / len(samples)
+        torch.testing.assert_close(frequency, probs[row], rtol=0, atol=0.015)  # more than four standard errors
+
+
+def test_gaussian_samples_have_the_mean_and_the_deviation():
+    params = torch.tensor([1.0, -2.0, math.log(0.5), math.log(3.0)])
+    samples = Gaussian(params.expand(20_000, 4)).sample()
+    torch.testing.assert_close(samples.mean(0), torch.tensor([1.0, -2.0]), rtol=0, atol=0.1)
+    torch.testing.assert_close(samples.std(0), torch.tensor([0.5, 3.0]), rtol=0.03, atol=0)
+    assert abs(torch.corrcoef(samples.T)[0, 1]) < 0.03
+
+
+def test_the_mode_has_the_highest_density():
+    params = torch.tensor([[0.0, 2.0, 1.0], [5.0, -1.0, 4.0]])
+    assert Categorical(params).mode().tolist() == [1, 0]
+    params = torch.randn(T, N, 2 * D)
+    distribution = Gaussian(params)
+    best = distribution.log_prob(distribution.mode())
+    for _ in range(20):
+        assert (distribution.log_prob(distribution.sample()) <= best).all()
+    torch.testing.assert_close(distribution.mode(), params[..., :D], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "width"), CASES)
+def test_gradients_flow_through_log_prob_and_not_through_samples(ours, theirs, width):
+    values = torch.randn(T, N, width)
+    mine, reference = values.clone().requires_grad_(), values.clone().requires_grad_()
+    action = ours(mine).sample()
+    assert not action.requires_grad
+    ours(mine).log_prob(action).sum().backward()
+    theirs(reference).log_prob(action).sum().backward()
+    assert (reference.grad != 0).any()
+    torch.testing.assert_close(mine.grad, reference.grad)
+
+
+@pytest.mark.parametrize(("ours", "width"), [(Categorical, A), (Gaussian, 2 * D)])
+def test_params_build_the_same_distribution_again(ours, width):
+    distribution = ours(torch.randn(T, N, width))
+    action = distribution.sample()
+    again = ours(distribution.params)
+    assert torch.equal(again.log_prob(action), distribution.log_prob(action))
+
+
+def test_categorical_takes_actions_that_were_kept_as_floats():
+    params = torch.randn(T, N, A)
+    action = torch.randint(A, (T, N))
+    assert torch.equal(Categorical(params).log_prob(action.float()), Categorical(params).log_prob(action))
+
+
+def test_extreme_logits_stay_finite():
+    distribution = Categorical(torch.tensor([[1e4, 0.0, -1e4]]))
+    assert distribution.sample().item() == 0
+    assert distribution.entropy().item() == 0
+    assert distribution.log_prob(torch.tensor([2])).item() == pytest.approx(-2e4)
