@@ -145,7 +145,7 @@ def _check_node(node: DictConfig, key: str, schema: type | None = None) -> None:
         values = OmegaConf.to_container(node, resolve=True)
         typed = OmegaConf.merge(OmegaConf.structured(schema), values)
     except OmegaConfBaseException as error:
-        raise UserError(explain(error) if not key else f"{key}{explain(error)}") from error
+        raise UserError(explain(error, within=key)) from error
     for missing in sorted(OmegaConf.missing_keys(typed)):
         raise UserError(f"{key}{missing}: must be given, as {key}{missing}=...")
     if problem := next(broken_rules(schema, OmegaConf.to_container(typed), key), None):  # type: ignore[arg-type]
@@ -205,20 +205,22 @@ class Check(Callback):
         job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         try:
             check(job)
-            check_continues(job, Path(str(config.hydra.run.dir)))
+            check_run_dir(job, str(config.hydra.run.dir))
         except (UserError, OmegaConfBaseException) as error:
             fail(error)  # SystemExit; Hydra makes warnings of exceptions here
 
 
-def check_continues(config: DictConfig, run_dir: Path) -> None:
-    """Refuse to go on in a run directory with another algorithm, environment, network or seed than it was begun with.
+def check_run_dir(config: DictConfig, run_dir: str) -> None:
+    """Refuse to go on where a run was begun with another algorithm, environment, network or seed.
 
     Raises:
         UserError: naming the first key that differs.
     """
-    if not (run_dir / "checkpoints" / "last.pt").exists():
+    if not run_dir:
+        raise UserError("hydra.run.dir=: allowed is a directory, to be made or of a run to go on with")
+    if not (Path(run_dir) / "checkpoints" / "last.pt").exists():
         return
-    old, new = (_flat(c) for c in (load(run_dir), config))
+    old, new = (_flat(c) for c in (load(Path(run_dir)), config))
     for key in sorted({*old, *new}):
         fixed = key.split(".")[0] in ("algo", "env", "network", "reward", "seed")
         if fixed and old.get(key) != new.get(key):
@@ -246,7 +248,7 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises, and does not explain
         try:
             main()
-        except (HydraException, OmegaConfBaseException, UserError, ValueError) as error:
+        except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:
             fail(error)
 
     return wrapped

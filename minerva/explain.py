@@ -9,24 +9,29 @@ from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
 
+from minerva.errors import UserError
 from minerva.schema import SCHEMAS
 
 CONF = Path(__file__).parent.parent / "conf"
 
 
-def explain(error: BaseException) -> str:
-    """One line for ``error``, with the nearest names where one was misspelt."""
+def explain(error: BaseException, within: str = "") -> str:
+    """One line for ``error``, with the nearest names where one was misspelt; its key is one of ``within``."""
     text = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return text
     if found := re.search(r"Could not (?:find|load) '([^']+)'", text):
         return _unknown_choice(found[1])
     if found := re.search(r"Could not override '([^']+)'", text):
         inner = getattr(error.__cause__, "full_key", None)
         return _unknown_key(inner or found[1])
+    if found := re.search(r"Key '(\w+)' not in '\w+'", text):
+        return _unknown_key(f"{within}{found[1]}")
     if isinstance(error.__cause__, OmegaConfBaseException):
         error = error.__cause__
     if isinstance(error, OmegaConfBaseException):
         given = re.search(r"override '?\+*([\w.]+)=", text)
-        return f"{given[1] if given else error.full_key}: {str(error.msg or error).splitlines()[0]}"
+        return f"{given[1] if given else f'{within}{error.full_key}'}: {str(error.msg or error).splitlines()[0]}"
     return text.partition(" See https://hydra.cc")[0]
 
 

@@ -80,6 +80,7 @@ class PPO:
     learning_rate: float = above(0)
     lr_schedule: str = one_of("constant", "linear", "adaptive")
     adaptive_kl: float = above(0)
+    adaptive_kl_final: float = above(0)
     target_kl: float | None = above(0)
     optimizer: str = one_of("adam", "adamw", "sgd")
     adam_eps: float = above(0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minerva.collector import Collector
 from minerva.envs.gymnasium import GymnasiumVectorEnv
+from minerva.envs.reward import RewardTransform
 from minerva.errors import UserError
 from minerva.types import Decision, EnvSpec, Rollout, Step
 
@@ -75,11 +76,27 @@ class Stub:
         return policy[..., 0] * 1000 + action
 
 
+class Negated:
+    """Turns rewards to their negative, and keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[float], list[bool]]] = []
+
+    def __call__(self, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        self.seen.append((reward.tolist(), ended.tolist()))
+        return -reward
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 def make(horizon: int = 5, env: Any = None, reward_transform: Any = None, seed: int = 0, algo: Any = None) -> Collector:
     return Collector(
         env=env or Numbered(),
         algo=algo or Stub(horizon),
-        reward_transform=reward_transform or (lambda reward, ended: reward),
+        reward_transform=reward_transform or Negated(),
         seed=seed,
         device=torch.device("cpu"),
     )
@@ -98,7 +115,6 @@ def test_a_rollout_is_laid_out_by_steps_and_environments():
     assert rollout.action.tolist() == env.actions == [[0, 0], [1, 1], [2, 2], [0, 3], [1, 0]]
     assert rollout.policy.tolist() == [[[-a, 7], [-b, 7]] for a, b in OBS[:5]]
     assert rollout.log_prob.tolist() == [[-1000 * a + a % 5, -1000 * b + b % 5] for a, b in OBS[:5]]
-    assert rollout.reward.tolist() == [[1, 2]] * 5
     assert rollout.terminated.tolist() == [[False, False]] * 2 + [[True, False]] + [[False, False]] * 2
     assert rollout.truncated.tolist() == [[False, False]] * 3 + [[False, True]] + [[False, False]]
     assert rollout.value.tolist() == [[a + 0.5, b + 0.5] for a, b in OBS[:5]]
@@ -130,16 +146,11 @@ def test_the_next_rollout_goes_on_where_the_last_one_ended_and_leaves_it_alone()
 
 
 def test_rewards_are_transformed_and_statistics_are_not():
-    seen = []
-
-    def transform(reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        seen.append((reward.tolist(), ended.tolist()))
-        return -reward
-
+    transform = Negated()
     collector = make(5, reward_transform=transform)
     assert collector.collect(0).reward.tolist() == [[-1, -2]] * 5
     ended = [[False, False], [False, False], [True, False], [False, True], [False, False]]
-    assert seen == [([1, 2], e) for e in ended]
+    assert transform.seen == [([1, 2], e) for e in ended]
     # Episodes of 3 steps of 1 and of 4 steps of 2.
     assert collector.metrics() == {"train/episode_return": 5.5, "train/episode_length": 3.5}
 
@@ -205,12 +216,13 @@ def test_going_on_from_a_state_is_identical():
     assert metrics == collector.metrics()
 
 
-def test_going_on_from_a_state_is_identical_in_cartpole():
+def test_going_on_from_a_state_is_identical_in_cartpole_with_scaled_rewards():
     def cartpole() -> Collector:
         env = GymnasiumVectorEnv(id="CartPole-v1", kwargs={}, num_envs=3, max_episode_steps=None, stagger=9)
         algo = Stub(16)
         algo.act = lambda obs: Decision((obs[:, 2] > 0.05).long(), obs)
-        return make(env=env, algo=algo, seed=5)
+        reward = RewardTransform(num_envs=3, gamma=0.9, scale=True, clip=10.0)
+        return make(env=env, algo=algo, reward_transform=reward, seed=5)
 
     collector, other = cartpole(), cartpole()
     collector.collect(0)

@@ -175,6 +175,6 @@ def test_going_on_with_another_configuration_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "last.pt").touch()
     (tmp_path / ".hydra").mkdir()
     OmegaConf.save(compose(), tmp_path / ".hydra" / "config.yaml")
-    config.check_continues(compose("trainer.total_steps=2000000", "logger=[]"), tmp_path)
+    config.check_run_dir(compose("trainer.total_steps=2000000", "logger=[]"), str(tmp_path))
     with pytest.raises(UserError, match=r"^algo\.gamma=0\.9: .* was begun with algo\.gamma=0\.99"):
-        config.check_continues(compose("algo.gamma=0.9"), tmp_path)
+        config.check_run_dir(compose("algo.gamma=0.9"), str(tmp_path))

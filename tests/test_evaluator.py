@@ -44,6 +44,9 @@ class Stub:
         return Decision(torch.full((len(obs), 1), self.action), obs)
 
 
+LONG = 1000  # steps, that no episode here has
+
+
 def make(num_envs: int, seed: int = 0) -> Evaluator:
     env = GymnasiumVectorEnv(id="test/OfChance-v0", kwargs={}, num_envs=num_envs, max_episode_steps=None, stagger=0)
     return Evaluator(env=env, seed=seed, device=torch.device("cpu"))
@@ -63,7 +66,7 @@ def test_each_environment_plays_its_share_whatever_the_episodes_lengths(num_envs
     """Taking those that end first instead would prefer the short ones."""
     length = lengths(num_envs, episodes, seed=3)
     returns = (length + 0.5) * length
-    assert make(num_envs, seed=3)(Stub(0.5), episodes) == {
+    assert make(num_envs, seed=3)(Stub(0.5), episodes, LONG) == {
         "eval/return_mean": pytest.approx(returns.mean()),
         "eval/return_std": pytest.approx(returns.std()),
         "eval/return_min": returns.min(),
@@ -74,7 +77,7 @@ def test_each_environment_plays_its_share_whatever_the_episodes_lengths(num_envs
 
 def test_it_stops_when_the_last_episode_is_over():
     algo, length = Stub(), lengths(num_envs=3, episodes=7, seed=1)
-    make(3, seed=1)(algo, 7)
+    make(3, seed=1)(algo, 7, LONG)
     assert algo.calls == max(length[i::3].sum() for i in range(3))
 
 
@@ -100,7 +103,7 @@ def test_statistics_equal_the_numbers_worked_out_by_hand():
             })  # fmt: skip
 
     # Three episodes: two of the first environment, one of the second; returns 4, 4, 6; lengths 1, 1, 3.
-    scores = Evaluator(env=Scripted(), seed=0, device=torch.device("cpu"))(Stub(), 3)
+    scores = Evaluator(env=Scripted(), seed=0, device=torch.device("cpu"))(Stub(), 3, LONG)
     assert scores == {
         "eval/return_mean": pytest.approx(14 / 3),
         "eval/return_std": pytest.approx(np.sqrt(8) / 3),  # deviations -2/3, -2/3, 4/3: variance 24/27
@@ -112,17 +115,25 @@ def test_statistics_equal_the_numbers_worked_out_by_hand():
 
 def test_the_episodes_are_the_same_each_time_and_decided_by_the_seed():
     evaluator = make(3, seed=7)
-    first = evaluator(Stub(), 8)
-    assert evaluator(Stub(), 8) == first
-    evaluator(Stub(), 5)
-    assert evaluator(Stub(), 8) == first
-    assert make(3, seed=7)(Stub(), 8) == first
-    assert make(3, seed=8)(Stub(), 8) != first
+    first = evaluator(Stub(), 8, LONG)
+    assert evaluator(Stub(), 8, LONG) == first
+    evaluator(Stub(), 5, LONG)
+    assert evaluator(Stub(), 8, LONG) == first
+    assert make(3, seed=7)(Stub(), 8, LONG) == first
+    assert make(3, seed=8)(Stub(), 8, LONG) != first
+
+
+def test_an_episode_that_does_not_end_is_cut():
+    length = lengths(num_envs=4, episodes=4, seed=3)
+    assert length.min() < 10 < length.max()
+    scores = make(4, seed=3)(Stub(), 4, 10)
+    assert scores["eval/length_mean"] == pytest.approx(length.clip(max=10).mean())
+    assert scores["eval/return_mean"] == pytest.approx((length * length.clip(max=10)).mean())
 
 
 def test_nothing_random_is_used_up():
     """Training goes on as if there had been no evaluation."""
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    make(2)(Stub(), 4)
+    make(2)(Stub(), 4, LONG)
     assert torch.equal(torch.get_rng_state(), before)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import wandb
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -159,11 +160,12 @@ class TestConsole:
     @staticmethod
     def make(**changes) -> tuple[ConsoleLogger, io.StringIO]:
         output = io.StringIO()
-        console = Console(file=output, force_terminal=changes.pop("terminal", False), width=40, highlight=False)
+        width, terminal = changes.pop("width", 120), changes.pop("terminal", False)
+        console = Console(file=output, force_terminal=terminal, width=width, highlight=False)
         return ConsoleLogger(**({"total_steps": 1000, "step": 0, "console": console} | changes)), output
 
     def test_without_a_terminal_it_prints_plain_lines(self):
-        logger, output = self.make(line_seconds=0)
+        logger, output = self.make(line_seconds=0, width=20)  # a line is not broken however narrow
         logger.log(self.METRICS, 250)
         logger.log({"train/episode_return": NAN, "charts/SPS": 1.0}, 500)
         logger.close()
@@ -271,6 +273,7 @@ class TestWandB:
             for row in rows:
                 logger.log(*row)
             logger.close()
+        wandb.teardown()  # as at the end of a process: waits for the files
         files = sorted(run_dir.glob("wandb/offline-run-*/*.wandb"))
         run_id = (run_dir / "wandb_id.txt").read_text()
         assert [file.name for file in files] == [f"run-{run_id}.wandb"] * len(files)

@@ -15,6 +15,14 @@ def facts(run_dir: Path) -> dict[str, Any]:
     return json.loads((run_dir / "run.json").read_text())
 
 
+def fail(run_dir: Path, error: BaseException, *, begun: bool) -> None:
+    """A run that ends with ``error``."""
+    with Run(run_dir) as run:
+        if begun:
+            run.begin("")
+        raise error
+
+
 def test_a_run_is_running_and_then_finished(tmp_path, capsys):
     with Run(tmp_path / "run") as run:
         run.begin("PPO on CartPole")
@@ -53,9 +61,8 @@ def test_what_is_kept_of_a_run(tmp_path, monkeypatch):
     ids=["failed", "mistake", "interrupted"],
 )
 def test_how_a_run_ended_and_why(tmp_path, error, status, reason):
-    with pytest.raises(type(error)), Run(tmp_path / "run") as run:
-        run.begin("")
-        raise error
+    with pytest.raises(type(error)):
+        fail(tmp_path / "run", error, begun=True)
     told = facts(tmp_path / "run")
     assert told["status"] == status
     assert told["reason"].rstrip(":") == reason
@@ -64,9 +71,8 @@ def test_how_a_run_ended_and_why(tmp_path, error, status, reason):
 
 
 def test_a_run_that_goes_on_is_running_again(tmp_path):
-    with pytest.raises(RuntimeError), Run(tmp_path / "run") as run:
-        run.begin("")
-        raise RuntimeError("out of luck")
+    with pytest.raises(RuntimeError):
+        fail(tmp_path / "run", RuntimeError("out of luck"), begun=True)
     with Run(tmp_path / "run") as run:
         run.begin("")
         told = facts(tmp_path / "run")
@@ -109,9 +115,8 @@ def test_a_process_that_was_killed_does_not_lock_others_out(tmp_path, python):
 
 def test_the_lock_is_free_again_after_a_failure(tmp_path):
     run_dir = tmp_path / "run"
-    with pytest.raises(RuntimeError), Run(run_dir) as run:
-        run.begin("")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail(run_dir, RuntimeError(), begun=True)
     with Run(run_dir) as run:
         assert run.run_dir == run_dir
 
@@ -124,8 +129,8 @@ def test_a_new_directory_goes_away_when_nothing_was_begun(tmp_path, error):
     (run_dir / ".hydra").mkdir(parents=True)
     (run_dir / ".hydra" / "config.yaml").write_text("seed: 0\n")
     (run_dir / "train.log").write_text("")
-    with pytest.raises(type(error)), Run(run_dir):
-        raise error
+    with pytest.raises(type(error)):
+        fail(run_dir, error, begun=False)
     assert not run_dir.exists()
     assert run_dir.parent.exists()
 
@@ -134,13 +139,12 @@ def test_a_new_directory_goes_away_when_nothing_was_begun(tmp_path, error):
 def test_a_directory_with_anything_in_it_stays_as_it_was(tmp_path, kept):
     (tmp_path / kept).parent.mkdir(exist_ok=True)
     (tmp_path / kept).write_text("precious")
-    with pytest.raises(UserError), Run(tmp_path):
-        raise UserError("env.id=x: cannot be made")
+    with pytest.raises(UserError):
+        fail(tmp_path, UserError("env.id=x: cannot be made"), begun=False)
     assert (tmp_path / kept).read_text() == "precious"
 
 
 def test_a_directory_stays_once_the_run_has_begun(tmp_path):
-    with pytest.raises(RuntimeError), Run(tmp_path / "run") as run:
-        run.begin("")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail(tmp_path / "run", RuntimeError(), begun=True)
     assert facts(tmp_path / "run")["status"] == "failed"

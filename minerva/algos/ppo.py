@@ -39,7 +39,8 @@ class PPO:
         max_grad_norm: bound of the norm of the whole gradient; None for none.
         learning_rate: the first learning rate, > 0.
         lr_schedule: ``"constant"``, ``"linear"`` (to 0 at the end), or ``"adaptive"`` (to the KL of ``adaptive_kl``).
-        adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch's updates at.
+        adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch at, in the beginning.
+        adaptive_kl_final: the same at the end; linear in between.
         target_kl: stop the epochs of a rollout beyond this KL, in nats; None for never.
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
         adam_eps: epsilon of Adam and AdamW.
@@ -66,6 +67,7 @@ class PPO:
         learning_rate: float,
         lr_schedule: str,
         adaptive_kl: float,
+        adaptive_kl_final: float,
         target_kl: float | None,
         optimizer: str,
         adam_eps: float,
@@ -77,7 +79,7 @@ class PPO:
         self.clip_coef, self.clip_vloss, self.ent_coef, self.vf_coef = clip_coef, clip_vloss, ent_coef, vf_coef
         self.norm_value, self.max_grad_norm = norm_value, max_grad_norm
         self.learning_rate, self.lr_schedule = learning_rate, lr_schedule
-        self.adaptive_kl, self.target_kl = adaptive_kl, target_kl
+        self.adaptive_kl, self.adaptive_kl_final, self.target_kl = adaptive_kl, adaptive_kl_final, target_kl
         eps = {} if optimizer == "sgd" else {"eps": adam_eps}
         self.optimizer = OPTIMIZERS[optimizer](
             network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True, **eps
@@ -129,7 +131,7 @@ class PPO:
             if self.lr_schedule == "adaptive" or self.target_kl is not None:
                 kl = float(torch.stack(metrics["losses/approx_kl"][-minibatches:]).mean())
                 if self.lr_schedule == "adaptive":
-                    self._adapt_learning_rate(kl)
+                    self._adapt_learning_rate(kl, progress)
                 if self.target_kl is not None and kl > self.target_kl:
                     break
 
@@ -201,10 +203,12 @@ class PPO:
             }
         return loss, terms
 
-    def _adapt_learning_rate(self, kl: float) -> None:
+    def _adapt_learning_rate(self, kl: float, progress: float) -> None:
+        # LaTeX: \mathrm{KL}^* = (1 - \mathrm{progress}) \, \mathrm{KL}_0 + \mathrm{progress} \, \mathrm{KL}_1
+        target = (1 - progress) * self.adaptive_kl + progress * self.adaptive_kl_final
         # LaTeX: \alpha \leftarrow \alpha / 1.2 \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } 1.2 \, \alpha
         rate = self.optimizer.param_groups[0]["lr"]
-        rate = rate / ADAPTIVE_STEP if kl > self.adaptive_kl else rate * ADAPTIVE_STEP
+        rate = rate / ADAPTIVE_STEP if kl > target else rate * ADAPTIVE_STEP
         self._set_learning_rate(min(max(rate, ADAPTIVE_BOUNDS[0]), ADAPTIVE_BOUNDS[1]))
 
     def _set_learning_rate(self, rate: float) -> None:

@@ -138,10 +138,11 @@ class GymnasiumVectorEnv:
 
 def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
     if id.startswith("dm_control/"):
-        import shimmy  # noqa: F401  # registers the dm_control ids
+        import absl.logging
 
-        for chatty in ("absl", "OpenGL"):  # remarks on dm_control's own models, once for every environment
-            logging.getLogger(chatty).setLevel(logging.ERROR)
+        absl.logging.set_verbosity("error")  # else remarks on dm_control's own models, for each environment
+        logging.getLogger("OpenGL").setLevel("ERROR")
+        import shimmy  # noqa: F401  # registers the dm_control ids
     try:
         return gymnasium.make(
             id, max_episode_steps=max_episode_steps, disable_env_checker=True, **{str(k): v for k, v in kwargs.items()}

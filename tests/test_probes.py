@@ -1,0 +1,90 @@
+"""PPO learns what it must on environments whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hydra
+import numpy as np
+import pytest
+import torch
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from minerva import config
+from minerva.collector import Collector
+from minerva.seeding import seed_everything
+
+CONF = Path(__file__).parent.parent / "conf"
+GAMMA = 0.5
+
+
+def learn(algo: str, probe: str, *overrides: str):
+    """The algorithm after the steps that its configuration gives it, and the steps' mean reward at the end."""
+    config.register()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg: DictConfig = hydra.compose("train", [f"algo={algo}", f"env=probe/{probe}", *overrides])
+    GlobalHydra.instance().clear()
+    assert cfg.algo.gamma == GAMMA
+    seed_everything(cfg.seed)
+    env = config.build(cfg.env)
+    agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec))
+    reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
+    collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))
+    steps = agent.horizon * env.num_envs
+    for step in range(0, cfg.trainer.total_steps - steps + 1, steps):
+        agent.update(collector.collect(step), step / cfg.trainer.total_steps)
+    return agent
+
+
+def value(agent, *observations: float) -> np.ndarray:
+    return agent.value(torch.tensor(observations)[:, None]).numpy()
+
+
+def action(agent, *observations: float) -> np.ndarray:
+    return agent.act(torch.tensor(observations)[:, None], deterministic=True).action.numpy()
+
+
+def test_value_of_a_constant_reward():
+    np.testing.assert_allclose(value(learn("ppo", "constant"), 0.0), [1.0], atol=0.05)
+
+
+def test_value_that_depends_on_the_observation():
+    np.testing.assert_allclose(value(learn("ppo", "predictable"), -1.0, 1.0), [-1.0, 1.0], atol=0.1)
+
+
+@pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
+def test_value_is_discounted(overrides):
+    np.testing.assert_allclose(value(learn("ppo", "discounting", *overrides), 0.0, 1.0), [GAMMA, 1.0], atol=0.05)
+
+
+@pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
+def test_value_goes_on_beyond_a_time_limit(overrides):
+    # Without the bootstrap the last of five steps is worth 1, and the mean of them is 1.61.
+    np.testing.assert_allclose(value(learn("ppo", "time_limit", *overrides), 0.0), [1 / (1 - GAMMA)], atol=0.1)
+
+
+def test_the_better_action():
+    agent = learn("ppo", "action")
+    assert action(agent, 0.0) == [1]
+    np.testing.assert_allclose(value(agent, 0.0), [1.0], atol=0.1)
+
+
+def test_a_continuous_action_of_each_observation():
+    np.testing.assert_allclose(action(learn("ppo", "continuous_action"), -1.0, 1.0)[:, 0], [-0.5, 0.5], atol=0.1)
+
+
+# One run each for every option: the policy must depend on the observation under all of them.
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("algo.optimizer=adamw", "algo.clip_vloss=0.2"),
+        ("algo.optimizer=sgd", "algo.learning_rate=0.1"),
+        ("algo.lr_schedule=adaptive", "algo.advantage=returns", "reward.scale=true", "reward.clip=10"),
+        ("algo.lr_schedule=linear", "algo.target_kl=0.02", "algo.norm_value=false", "algo.norm_adv=false"),
+    ],
+    ids=str,
+)
+def test_the_better_action_of_each_observation(overrides):
+    assert action(learn("ppo", "action_and_observation", *overrides), -1.0, 1.0).tolist() == [0, 1]
