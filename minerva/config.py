@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -190,11 +191,17 @@ def build_loggers(config: DictConfig, run_dir: Path) -> Callable[[int, int], Any
 
 
 def summary(config: DictConfig) -> str:
-    """The configuration in one line."""
-    algo = str(config.algo._target_).rpartition(".")[2]
+    """The configuration in short: a paragraph for each group."""
     where = f"{config.device}, {config.threads} thread{'s' if config.threads > 1 else ''}"
-    steps = f"{config.trainer.total_steps:,} steps in {config.env.num_envs} environments"
-    return f"{algo} on {config.env.id}: {steps}, seed {config.seed}, {where}"
+    paragraphs = [("run", f"seed {config.seed}, {where}")]
+    for group in ("env", "algo", "network", "trainer"):
+        values = OmegaConf.to_container(config[group], resolve=True)
+        assert isinstance(values, dict)
+        name = str(values.pop("_target_")).rpartition(".")[2]
+        paragraphs.append((group, f"{name}: " + ", ".join(f"{key!s} {value}" for key, value in values.items())))
+    return "\n".join(
+        textwrap.fill(text, 120, initial_indent=f"{title:<9}", subsequent_indent=" " * 9) for title, text in paragraphs
+    )
 
 
 class Check(Callback):

@@ -51,7 +51,7 @@ class Run:
     def begin(self, summary: str) -> None:
         """Everything is built: from here on there is something to keep."""
         self._begun = True
-        print(f"{summary}\nrun directory: {self.run_dir}", file=sys.stderr)
+        print(f"{summary}\n{'in':<9}{self._shown}", file=sys.stderr)
         self._facts = {
             "status": "running",
             "reason": None,
@@ -69,15 +69,24 @@ class Run:
     def finish(self, score: float) -> float:
         """The run ended well, with ``score``, which is returned. Says what to do next."""
         self._facts.update(status="finished", score=score)
-        run = shlex.quote(os.path.relpath(self.run_dir))
         print(
-            f"score {score:.1f} (eval/return_mean of the last policy)\n"
-            f"score it again:  python scripts/evaluate.py {run}\n"
-            f"repeat the run:  python train.py -cp {shlex.quote(str(self.run_dir / '.hydra'))} -cn config\n"
-            f"see its curves:  tensorboard --logdir {run}",
+            f"score {score:.1f}, the eval/return_mean of the last policy; the run is in {self._shown}\n"
+            f"score it again:  python scripts/evaluate.py {self._shown}\n"
+            f"repeat the run:  {self._again}\n"
+            f"see its curves:  tensorboard --logdir {self._shown}",
             file=sys.stderr,
         )
         return score
+
+    @property
+    def _shown(self) -> str:
+        """The run directory as one would type it."""
+        near = self.run_dir.is_relative_to(Path.cwd())
+        return shlex.quote(str(self.run_dir.relative_to(Path.cwd()) if near else self.run_dir))
+
+    @property
+    def _again(self) -> str:
+        return f"python train.py -cp {shlex.quote(str(self.run_dir / '.hydra'))} -cn config"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._begun:
@@ -85,6 +94,7 @@ class Run:
                 status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 self._facts.update(status=status, reason=str(error) if isinstance(error, UserError) else reason)
+                print(f"go on from the last checkpoint:  {self._again} hydra.run.dir={self._shown}", file=sys.stderr)
             self._facts["end"] = _now()
             self._write()
         self._lock.close()

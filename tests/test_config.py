@@ -163,9 +163,7 @@ def test_only_classes_of_minerva_are_built(target: str) -> None:
 
 def test_build_passes_live_objects_untouched() -> None:
     live = Rule(0, 1)  # a dataclass, which Hydra would turn into a configuration
-    node = OmegaConf.create(
-        {"_target_": "minerva.envs.reward.RewardTransform", "scale": False, "clip": None, "gamma": 0}
-    )
+    node = OmegaConf.create({"_target_": "minerva.envs.reward.RewardTransform", "scale": False, "clip": None})
     built = config.build(node, gamma=live, num_envs=1)
     assert built.gamma is live
 

@@ -55,5 +55,6 @@ def test_a_random_state_taken_on_a_gpu_serves_without_one(monkeypatch):
     state = RandomState().state_dict()
     assert state["cuda"] is None
     expected = torch.rand(5)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda _: pytest.fail("there is no GPU"))
     RandomState().load_state_dict({**state, "cuda": torch.zeros(16, dtype=torch.uint8)})
     assert torch.equal(torch.rand(5), expected)

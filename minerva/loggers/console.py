@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 class ConsoleLogger:
@@ -33,7 +33,6 @@ class ConsoleLogger:
                 TextColumn("{task.completed:,}/{task.total:,} steps"),
                 BarColumn(),
                 TaskProgressColumn(),
-                TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
                 TextColumn("{task.description}"),

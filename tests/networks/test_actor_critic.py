@@ -61,12 +61,14 @@ def test_the_head_builds_the_distribution_again(action):
     assert torch.equal(again.log_prob(sample), policy.log_prob(sample))
 
 
-def test_images_are_taken_as_bytes():
-    net = network(DISCRETE, obs_shape=(4, 4, 3), dtype="uint8")
+@pytest.mark.parametrize("normalize", [True, False])
+def test_images_are_taken_as_bytes(normalize):
+    net = network(DISCRETE, obs_shape=(4, 4, 3), dtype="uint8", normalize_observations=normalize)
     obs = torch.randint(256, (6, 4, 4, 3), dtype=torch.uint8)
     net.update_normalizer(obs)
     assert torch.equal(net.value(obs), net.value(obs.float()))
-    np.testing.assert_allclose(net.normalizer.mean, obs.numpy().mean(0))
+    if normalize:
+        np.testing.assert_allclose(net.normalizer.mean, obs.numpy().mean(0))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +85,11 @@ def test_the_first_policy_is_near_the_centre_with_the_initial_deviation(action, 
 
 
 def test_bounded_and_unbounded_dimensions_mix():
-    low, high = np.array([1.0, -np.inf, 0.0], np.float32), np.array([3.0, np.inf, np.inf], np.float32)
+    low = np.array([1.0, -np.inf, 0.0, -np.inf], np.float32)
+    high = np.array([5.0, np.inf, np.inf, 7.0], np.float32)
     policy = network(spaces.Box(low, high), initial_std=1.0).policy(torch.zeros(1, 5))
-    torch.testing.assert_close(policy.mode(), torch.tensor([[2.0, 0.0, 0.0]]))
-    torch.testing.assert_close(policy.std, torch.tensor([[1.0, 1.0, 1.0]]))
+    torch.testing.assert_close(policy.mode(), torch.tensor([[3.0, 0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(policy.std, torch.tensor([[2.0, 1.0, 1.0, 1.0]]))
 
 
 def test_the_first_discrete_policy_is_nearly_uniform():
