@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ def load(path: Path) -> State:
         state: State = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such checkpoint") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: not a checkpoint, or a damaged one ({str(error).splitlines()[0]})") from error
+    except Exception as error:  # a damaged file makes the unpickler raise anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: not a checkpoint, or a damaged one ({reason})") from error
     if not isinstance(state, dict) or "step" not in state:
         raise UserError(f"{path}: not a checkpoint of minerva")
     return state

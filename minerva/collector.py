@@ -43,7 +43,7 @@ class Collector:
         self._next_obs = torch.as_tensor(env.reset(seed)).clone()
         self._episode_return = np.zeros(num)
         self._episode_length = np.zeros(num, dtype=np.int64)
-        self._cut = np.full(num, env.stagger > 0)  # first episodes that were cut short are not counted
+        self._cut = np.full(num, env.stagger > 0)  # the first episodes, which may be cut short, are not counted
         self._finished: list[tuple[float, int]] = []  # return and length of episodes since the last metrics
 
     @torch.no_grad()
@@ -62,6 +62,7 @@ class Collector:
             outcome = self.env.step(decision.action.cpu().numpy())
             ended = outcome.terminated | outcome.truncated
             self._check_finite(step + t * self.env.num_envs, observation=outcome.final_obs, reward=outcome.reward)
+            self._check_finite(step + t * self.env.num_envs, observation=outcome.obs)
             self._count_episodes(outcome.reward, ended)
             self._reward[t] = torch.as_tensor(self.reward_transform(outcome.reward, ended))
             self._terminated[t] = torch.as_tensor(outcome.terminated)
@@ -135,5 +136,5 @@ class Collector:
                 bad = np.argwhere(~np.isfinite(array))[0]
                 raise UserError(
                     f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step}: the environment is at "
-                    "fault, or an action it cannot bear; what was learned before is in checkpoints/last.pt"
+                    "fault, or an action it cannot bear; what was learned before is in checkpoints/failed.pt"
                 )

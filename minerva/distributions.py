@@ -23,7 +23,7 @@ class Categorical:
     def sample(self) -> Tensor:
         """Actions [...], int64."""
         probs = self.log_probs.detach().exp()
-        return torch.multinomial(probs.flatten(0, -2), 1).view(probs.shape[:-1])
+        return torch.multinomial(probs.view(-1, probs.shape[-1]), 1).view(probs.shape[:-1])
 
     def mode(self) -> Tensor:
         """The likeliest actions [...], int64."""

@@ -26,7 +26,8 @@ class Evaluator:
     def __call__(self, algo: Algorithm, episodes: int, max_steps: int) -> dict[str, float]:
         """``eval/return_mean|std|min|max`` and ``eval/length_mean`` over ``episodes`` episodes.
 
-        An episode is taken for over after ``max_steps``: one that never ends would hold up the run.
+        After ``max_steps`` an episode is counted as it is, since one that never ends would hold up the run; the
+        environment's next one is then its continuation.
         """
         num = self.env.num_envs
         left = np.array([len(range(i, episodes, num)) for i in range(num)])

@@ -33,7 +33,8 @@ class Policy:
             deterministic: the likeliest action; else a sample.
 
         Returns:
-            [*action_shape] or [N, *action_shape], in the environment's units and within its bounds.
+            [*action_shape] or [N, *action_shape], in the environment's units and within its bounds; a discrete action is counted
+            from 0.
 
         Raises:
             ValueError: ``obs`` has another shape.

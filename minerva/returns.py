@@ -35,7 +35,7 @@ def gae(
     # LaTeX: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)
     delta = reward + gamma * next_value * ~terminated - value
     # LaTeX: \hat A_t = \delta_t + \gamma \lambda (1 - e_t) \hat A_{t+1}
-    decay = gamma * gae_lambda * ~(terminated | truncated)
+    decay = gamma * gae_lambda * (~(terminated | truncated)).to(reward.dtype)
     advantage = torch.empty_like(delta)
     running = torch.zeros_like(delta[0])
     for t in reversed(range(len(delta))):

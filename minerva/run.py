@@ -45,6 +45,7 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock.close()
             raise UserError(f"hydra.run.dir={self.run_dir}: another process is training there") from None
         return self
 
@@ -92,9 +93,12 @@ class Run:
         if self._begun:
             if error is not None:
                 status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
                 self._facts.update(status=status, reason=str(error) if isinstance(error, UserError) else reason)
-                print(f"go on from the last checkpoint:  {self._again} hydra.run.dir={self._shown}", file=sys.stderr)
+                if (self.run_dir / "checkpoints" / "last.pt").exists():
+                    print(
+                        f"go on from its last checkpoint:  {self._again} hydra.run.dir={self._shown}", file=sys.stderr
+                    )
             self._facts["end"] = _now()
             self._write()
         self._lock.close()

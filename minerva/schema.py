@@ -37,7 +37,7 @@ class Rule:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.high is not None and self.high < LARGEST:
-            return f"{'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
+            return f"{'above' if self.open_low else 'from'} {self.low:.10g} to {self.high:.10g}"
         return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
 
 
@@ -78,6 +78,7 @@ class PPO:
     norm_value: bool = MISSING
     max_grad_norm: float | None = above(0)
     learning_rate: float = above(0)
+    value_learning_rate: float = above(0)
     lr_schedule: str = one_of("constant", "linear", "adaptive")
     adaptive_kl: float = above(0)
     adaptive_kl_final: float = above(0)
@@ -112,6 +113,7 @@ class ActorCritic:
     activation: str = one_of("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
     initial_std: float = above(0)
     normalize_observations: bool = MISSING
+    symlog_observations: bool = MISSING
     observation_clip: float = above(0)
     popart_rate: float = above(0, 1)
 
@@ -147,7 +149,7 @@ class WandB:
 class Train:
     """The whole configuration; what the groups hold is typed by theirs."""
 
-    seed: int = at_least(0)
+    seed: int = between(0, 2**32 - 1)
     device: str = MISSING
     threads: int = at_least(1)
     algo: Any = MISSING

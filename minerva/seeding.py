@@ -13,10 +13,10 @@ def derive(seed: int, *keys: int | str) -> int:
     """A seed in [0, 2^32) for one purpose, independent of those for other keys and of neighbouring seeds.
 
     Args:
-        seed: the run's seed, >= 0.
+        seed: the run's seed, in [0, 2^32).
         keys: what it is for, such as ``derive(0, "train")`` or ``derive(0, env_index, episode)``.
     """
-    entropy = [seed, *(zlib.crc32(key.encode()) if isinstance(key, str) else key for key in keys)]
+    entropy = [seed, len(keys), *(zlib.crc32(key.encode()) if isinstance(key, str) else key for key in keys)]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 

@@ -73,7 +73,8 @@ class Trainer:
         """Train to the end. Returns the mean return of the last evaluation.
 
         Raises:
-            UserError: the environment gave something that is not finite; what was learned until then is saved.
+            UserError: the environment gave something that is not finite. What was learned until then is saved as
+                ``failed.pt``; ``last.pt`` stays the last that can be gone on from.
         """
         clock = self.clock
         if self.checkpoints.restore(**self.stateful):
@@ -83,7 +84,7 @@ class Trainer:
             while clock.step < self.total_steps:
                 self._iterate(logger)
         except UserError:
-            self._save()
+            self._save("failed")
             raise
         finally:
             logger.close()

@@ -12,7 +12,7 @@ def main() -> None:
     """Print the mean return with its spread over episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the run directory")
-    parser.add_argument("--checkpoint", choices=["last", "best"], default="last", help="(default: last)")
+    parser.add_argument("--checkpoint", choices=["last", "best", "failed"], default="last", help="(default: last)")
     parser.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--seed", type=int, help="of the episodes (default: those of the run's own evaluations)")
     args = parser.parse_args()

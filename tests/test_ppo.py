@@ -25,13 +25,14 @@ def make(kind: str = "continuous", **changes) -> PPO:
         activation="tanh",
         initial_std=1.0,
         normalize_observations=True,
+        symlog_observations=False,
         observation_clip=10.0,
         popart_rate=0.1,
     )
     values = {
         "num_steps": 8, "update_epochs": 2, "minibatch_size": 6, "gamma": 0.9, "advantage": "gae", "gae_lambda": 0.8,
         "norm_adv": True, "clip_coef": 0.2, "clip_vloss": None, "ent_coef": 0.01, "vf_coef": 0.5, "norm_value": False,
-        "max_grad_norm": 0.5, "learning_rate": 1e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01, "target_kl": None,
+        "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01, "target_kl": None,
         "optimizer": "adam", "adam_eps": 1e-5, "weight_decay": 0.0,
     }  # fmt: skip
     return PPO(network=network, **(values | changes))
@@ -112,6 +113,7 @@ def test_the_normaliser_is_frozen_while_learning_and_updated_after():
 def test_linear_schedule_follows_the_progress():
     ppo = make(lr_schedule="linear")
     assert ppo.update(rollout(ppo), 0.25)["charts/learning_rate"] == pytest.approx(0.75e-2)
+    assert ppo.optimizer.param_groups[1]["lr"] == pytest.approx(1.5e-2), "the value's"
 
 
 def test_adaptive_schedule_goes_up_below_the_target_and_down_above_within_its_bounds():

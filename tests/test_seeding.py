@@ -7,12 +7,12 @@ from minerva.seeding import RandomState, derive, seed_everything
 
 
 def test_seeds_are_the_same_on_every_machine_and_version():
-    assert derive(0, "train") == 1550685491
-    assert derive(7, 3, 12) == 1779874799
+    assert derive(0, "train") == 1843184613
+    assert derive(7, 3, 12) == 1136979576
 
 
 def test_seeds_differ_between_purposes_environments_episodes_and_runs():
-    keys = [("train",), ("eval",), ("agent",), *itertools.product(range(8), range(8))]
+    keys = [("train",), ("eval",), ("weights",), *itertools.product(range(8), range(8))]
     seeds = {derive(seed, *key) for seed in range(20) for key in keys}
     assert len(seeds) == 20 * len(keys)
     assert all(0 <= seed < 2**32 for seed in seeds)

@@ -183,7 +183,7 @@ def test_nan_from_an_environment_saves_what_there_is(python, tmp_path: Path) -> 
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: observation of environment 0 is nan at step ")
-    assert load(run / "checkpoints" / "last.pt")["step"] > 0
+    assert load(run / "checkpoints" / "failed.pt")["step"] > 0
     facts = json.loads((run / "run.json").read_text())
     assert facts["status"] == "failed"
     assert facts["reason"].startswith("observation of environment 0 is nan")

@@ -37,8 +37,10 @@ class PPO:
         vf_coef: weight of the value loss.
         norm_value: normalise the value targets (PopArt, arXiv 1602.07714).
         max_grad_norm: bound of the norm of the whole gradient; None for none.
-        learning_rate: the first learning rate, > 0.
-        lr_schedule: ``"constant"``, ``"linear"`` (to 0 at the end), or ``"adaptive"`` (to the KL of ``adaptive_kl``).
+        learning_rate: the first learning rate of the policy, > 0.
+        value_learning_rate: the first learning rate of the value function, > 0.
+        lr_schedule: ``"constant"``, ``"linear"`` (both to 0 at the end), or ``"adaptive"`` (the policy's, to the KL of
+            ``adaptive_kl``).
         adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch at, in the beginning.
         adaptive_kl_final: the same at the end; linear in between.
         target_kl: stop the epochs of a rollout beyond this KL, in nats; None for never.
@@ -65,6 +67,7 @@ class PPO:
         norm_value: bool,
         max_grad_norm: float | None,
         learning_rate: float,
+        value_learning_rate: float,
         lr_schedule: str,
         adaptive_kl: float,
         adaptive_kl_final: float,
@@ -78,12 +81,12 @@ class PPO:
         self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
         self.clip_coef, self.clip_vloss, self.ent_coef, self.vf_coef = clip_coef, clip_vloss, ent_coef, vf_coef
         self.norm_value, self.max_grad_norm = norm_value, max_grad_norm
-        self.learning_rate, self.lr_schedule = learning_rate, lr_schedule
+        self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
         self.adaptive_kl, self.adaptive_kl_final, self.target_kl = adaptive_kl, adaptive_kl_final, target_kl
         eps = {} if optimizer == "sgd" else {"eps": adam_eps}
-        self.optimizer = OPTIMIZERS[optimizer](
-            network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True, **eps
-        )
+        parameters = (network.policy_parameters(), network.value_parameters())
+        groups = [{"params": p, "lr": lr} for p, lr in zip(parameters, self.learning_rates, strict=True)]
+        self.optimizer = OPTIMIZERS[optimizer](groups, weight_decay=weight_decay, fused=True, **eps)
 
     @torch.no_grad()
     def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
@@ -105,7 +108,8 @@ class PPO:
         """Learn from one rollout; ``progress`` in [0, 1] of the run anneals the learning rate. Returns metrics."""
         if self.lr_schedule == "linear":
             # LaTeX: \alpha = \alpha_0 \, (1 - \mathrm{progress})
-            self._set_learning_rate(self.learning_rate * (1 - progress))
+            for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
+                group["lr"] = rate * (1 - progress)
         advantage, target = self._advantage(rollout)
         if self.norm_value:
             self.network.value_head.update(target)
@@ -207,13 +211,9 @@ class PPO:
         # LaTeX: \mathrm{KL}^* = (1 - \mathrm{progress}) \, \mathrm{KL}_0 + \mathrm{progress} \, \mathrm{KL}_1
         target = (1 - progress) * self.adaptive_kl + progress * self.adaptive_kl_final
         # LaTeX: \alpha \leftarrow \alpha / 1.2 \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } 1.2 \, \alpha
-        rate = self.optimizer.param_groups[0]["lr"]
-        rate = rate / ADAPTIVE_STEP if kl > target else rate * ADAPTIVE_STEP
-        self._set_learning_rate(min(max(rate, ADAPTIVE_BOUNDS[0]), ADAPTIVE_BOUNDS[1]))
-
-    def _set_learning_rate(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        policy = self.optimizer.param_groups[0]
+        rate = policy["lr"] / ADAPTIVE_STEP if kl > target else policy["lr"] * ADAPTIVE_STEP
+        policy["lr"] = min(max(rate, ADAPTIVE_BOUNDS[0]), ADAPTIVE_BOUNDS[1])
 
     def state_dict(self) -> State:
         """The network, with its normalisers, and the optimiser, with its learning rate."""

@@ -108,6 +108,8 @@ class GymnasiumVectorEnv:
 
     def load_state_dict(self, state: State) -> np.ndarray:
         """Go to where ``state`` was taken, by playing the actions again. Returns obs [N, *obs_shape]."""
+        if len(state["episode"]) != self.num_envs:
+            raise ValueError(f"a state of {len(state['episode'])} environments, for {self.num_envs}")
         self._seed = state["seed"]
         for i in range(self.num_envs):
             self._begin(i, state["episode"][i])
@@ -157,7 +159,7 @@ def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> 
 def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, Callable[[Any], Any]]:
     """Shape, dtype and flattening of the observations of ``space``."""
     if isinstance(space, spaces.Box):
-        return space.shape, "uint8" if space.dtype == np.uint8 else "float32", lambda obs: obs
+        return space.shape or (1,), "uint8" if space.dtype == np.uint8 else "float32", lambda obs: obs
     try:
         shape = (spaces.flatdim(space),)
     except (NotImplementedError, ValueError):

@@ -24,16 +24,17 @@ class RewardTransform:
     def __init__(self, *, num_envs: int, gamma: float, scale: bool, clip: float | None) -> None:
         self.gamma, self.scale, self.clip = gamma, scale, clip
         self._return = np.zeros(num_envs)
-        self._count, self._mean, self._variance = 0, 0.0, 1.0
+        self._count, self._mean, self._variance = 0, 0.0, 0.0
 
     def __call__(self, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
         """The transformed rewards [N] of ``reward`` [N]; ``ended`` [N] says whose episode ended with it."""
         if self.scale:
-            # LaTeX: R_t = \gamma R_{t-1} + r_t, \qquad \tilde r_t = r_t / \sqrt{\mathrm{Var}[R] + \epsilon}
+            # LaTeX: R_t = \gamma R_{t-1} + r_t, \qquad \tilde r_t = r_t / \sqrt{\mathrm{Var}[R]}
             self._return = self.gamma * self._return + reward
             self._update(self._return)
             self._return[ended] = 0
-            reward = reward / np.sqrt(self._variance + 1e-8)
+            if self._variance > 0:  # else there is no scale yet
+                reward = reward / np.sqrt(self._variance)
         return reward if self.clip is None else np.clip(reward, -self.clip, self.clip)
 
     def _update(self, batch: np.ndarray) -> None:

@@ -46,9 +46,9 @@ class CSVLogger:
 
     def _rewind(self, step: int) -> None:
         with open(self.path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
+            rows = list(csv.reader(line for line in file if line.endswith("\n")))
         self._columns = rows[0] if rows else []
-        # A last row cut short by a crash has fewer cells, or an unfinished step.
+        # A last row cut short by a crash is not whole.
         whole = [row for row in rows[1:] if len(row) == len(self._columns) and int(row[0]) <= step]
         temporary = self.path.with_suffix(".tmp")
         with open(temporary, "w", newline="", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -32,7 +33,8 @@ class LoggerGroup:
                 logger.log(metrics, step)
             except Exception as error:
                 self._warn(name, error)
-                del self._loggers[name]
+                with contextlib.suppress(Exception):
+                    self._loggers.pop(name).close()
 
     def close(self) -> None:
         """Close all."""

@@ -23,6 +23,7 @@ class ActorCritic(nn.Module):
         activation: of the hidden layers; see :data:`minerva.networks.mlp.ACTIVATIONS`.
         initial_std: first standard deviation of a continuous policy, in half-widths of the action's range.
         normalize_observations: whether observations are normalised by their running statistics.
+        symlog_observations: whether their symlog is taken first.
         observation_clip: bound of a normalised observation, in standard deviations.
         popart_rate: step of the statistics of the value targets in (0, 1], where the algorithm normalises them.
     """
@@ -36,11 +37,14 @@ class ActorCritic(nn.Module):
         activation: str,
         initial_std: float,
         normalize_observations: bool,
+        symlog_observations: bool,
         observation_clip: float,
         popart_rate: float,
     ) -> None:
         super().__init__()
-        self.normalizer = ObservationNormalizer(spec.obs_shape, observation_clip) if normalize_observations else None
+        self.normalizer = None
+        if normalize_observations:
+            self.normalizer = ObservationNormalizer(spec.obs_shape, observation_clip, symlog_observations)
         self.policy_body = MLP(obs_shape=spec.obs_shape, layers=policy_layers, activation=activation)
         self.value_body = MLP(obs_shape=spec.obs_shape, layers=value_layers, activation=activation)
         self.policy_head: CategoricalHead | GaussianHead
@@ -64,6 +68,14 @@ class ActorCritic(nn.Module):
         """The value [...] alone, in the units of the return."""
         value: Tensor = self.value_head(self.value_body(self._normalize(obs)))
         return value
+
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """What the policy is made of."""
+        return [*self.policy_body.parameters(), *self.policy_head.parameters()]
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        """What the value function is made of."""
+        return [*self.value_body.parameters(), *self.value_head.parameters()]
 
     def update_normalizer(self, obs: Tensor) -> None:
         """Take raw observations into the statistics; call once a rollout, after learning from it."""

@@ -48,7 +48,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, *, in_dim: int, space: spaces.Box, initial_std: float) -> None:
         super().__init__()
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        bounded = np.isfinite(space.low) & np.isfinite(space.high) & (space.low < space.high)
         low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
         self.register_buffer("center", torch.tensor((low + high) / 2, dtype=torch.float32))
         self.register_buffer("half_width", torch.tensor((high - low) / 2, dtype=torch.float32))

@@ -8,8 +8,17 @@ import torch
 from torch import Tensor, nn
 
 
+def symlog(x: Tensor) -> Tensor:
+    """sign(x) log(1 + |x|), elementwise."""
+    # LaTeX: \mathrm{symlog}(x) = \mathrm{sign}(x) \log(1 + |x|)
+    return x.sign() * x.abs().log1p()
+
+
 class ObservationNormalizer(nn.Module):
-    """(obs - mean) / std over all observations it was updated with, clipped.
+    """(obs - mean) / std over all observations it was updated with, clipped; of their symlog where asked for.
+
+    The symlog (Hafner et al. 2023, arXiv 2301.04104, eq. 9) is linear near 0 and logarithmic beyond. Without it a quantity
+    with rare large values, such as an angle that winds up, is divided by a deviation that hides its ordinary ones.
 
     It never changes by itself: an algorithm calls :meth:`update` once a rollout, after learning from it, so that the
     policy that is trained on a rollout sees what the policy that collected it saw.
@@ -17,6 +26,7 @@ class ObservationNormalizer(nn.Module):
     Args:
         shape: shape of one observation.
         clip: bound of the result, in standard deviations.
+        symlog: whether to take the symlog first.
     """
 
     mean: Tensor
@@ -25,9 +35,9 @@ class ObservationNormalizer(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, shape: Sequence[int], clip: float) -> None:
+    def __init__(self, shape: Sequence[int], clip: float, symlog: bool) -> None:
         super().__init__()
-        self.clip = clip
+        self.clip, self.symlog = clip, symlog
         self.register_buffer("mean", torch.zeros(*shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(*shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -37,6 +47,8 @@ class ObservationNormalizer(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """``obs`` [..., *shape], normalised."""
+        if self.symlog:
+            obs = symlog(obs)
         # LaTeX: \bar s = \mathrm{clip}\left( (s - \mu) / \sqrt{\sigma^2 + \epsilon},\ -c,\ c \right)
         return ((obs - self.shift) * self.scale).clamp_(-self.clip, self.clip)
 
@@ -44,6 +56,8 @@ class ObservationNormalizer(nn.Module):
     def update(self, obs: Tensor) -> None:
         """Take ``obs`` [..., *shape] into the statistics (Chan et al. 1979, parallel variance)."""
         obs = obs.reshape(-1, *self.mean.shape).double()
+        if self.symlog:
+            obs = symlog(obs)
         variance, mean = torch.var_mean(obs, dim=0, correction=0)
         delta, total = mean - self.mean, self.count + len(obs)
         # LaTeX: \mu \leftarrow \mu + (\mu_b - \mu) \, n_b / (n + n_b)
@@ -71,27 +85,31 @@ class PopArt(nn.Module):
     mean: Tensor
     square: Tensor
     std: Tensor
+    shift: Tensor
     weight: Tensor
 
     def __init__(self, linear: nn.Linear, rate: float) -> None:
         super().__init__()
         self.linear, self.rate = linear, rate
-        self.register_buffer("mean", torch.zeros(()))
-        self.register_buffer("square", torch.ones(()))
+        # The variance is a small difference of large numbers: float64.
+        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("square", torch.ones((), dtype=torch.float64))
         self.register_buffer("std", torch.ones(()))
+        self.register_buffer("shift", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))
 
     def forward(self, features: Tensor) -> Tensor:
         """Values [...], in the units of the return."""
         # LaTeX: V(s) = \sigma \, (w^\top h(s) + b) + \mu
-        return self.std * self.linear(features).squeeze(-1) + self.mean
+        return self.std * self.linear(features).squeeze(-1) + self.shift
 
     @torch.no_grad()
     def update(self, target: Tensor) -> None:
         """Take value targets [...] into the statistics, and change the layer so that V stays what it was."""
         # The weights sum to one from the first update on, so that the initial guess does not linger.
         self.weight.mul_(1 - self.rate).add_(self.rate)
-        step = self.rate / self.weight
+        step = (self.rate / self.weight).double()
+        target = target.double()
         mean = torch.lerp(self.mean, target.mean(), step)
         self.square.lerp_(target.square().mean(), step)
         # LaTeX: \sigma = \sqrt{\nu - \mu^2}, \quad \sigma \in [10^{-2}, 10^6]
@@ -100,4 +118,5 @@ class PopArt(nn.Module):
         self.linear.weight *= self.std / std
         self.linear.bias.copy_((self.std * self.linear.bias + self.mean - mean) / std)
         self.mean.copy_(mean)
+        self.shift.copy_(mean)
         self.std.copy_(std)

@@ -168,7 +168,7 @@ def test_a_discrete_action_space_may_begin_anywhere():
     env = make("test/Echo-v0", num_envs=3, space=spaces.Discrete(3, start=5))
     assert env.spec.action == spaces.Discrete(3)
     env.reset(0)
-    assert env.step(np.array([0, 1, 2])).obs.tolist() == [5, 6, 7]
+    assert env.step(np.array([0, 1, 2])).obs.ravel().tolist() == [5, 6, 7]
 
 
 def test_bounds_that_mean_none_are_infinite():

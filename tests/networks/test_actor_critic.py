@@ -25,6 +25,7 @@ def network(action: spaces.Discrete | spaces.Box, *, obs_shape=(5,), dtype="floa
         "initial_std": 0.5,
         "normalize_observations": True,
         "observation_clip": 10.0,
+        "symlog_observations": False,
         "popart_rate": 0.1,
     }
     return ActorCritic(spec=EnvSpec(obs_shape, dtype, action), **(arguments | changes))

@@ -22,7 +22,7 @@ def batches(shape: tuple[int, ...]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4)])
 def test_statistics_are_those_of_all_observations(shape):
-    normalizer = ObservationNormalizer(shape, clip=1e9)
+    normalizer = ObservationNormalizer(shape, clip=1e9, symlog=False)
     for batch in batches(shape):
         normalizer.update(torch.from_numpy(batch))
     everything = np.concatenate([batch.reshape(-1, *shape) for batch in batches(shape)])
@@ -35,7 +35,7 @@ def test_statistics_are_those_of_all_observations(shape):
 
 def test_observations_far_from_zero_keep_their_precision():
     obs = 1e4 + torch.randn(1000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    normalizer = ObservationNormalizer((1,), clip=10.0)
+    normalizer = ObservationNormalizer((1,), clip=10.0, symlog=False)
     for part in obs.float().split(100):
         normalizer.update(part)
     assert normalizer(obs.float()).std().item() == pytest.approx(1.0, abs=0.01)
@@ -43,11 +43,11 @@ def test_observations_far_from_zero_keep_their_precision():
 
 def test_before_the_first_update_observations_pass_unchanged():
     obs = torch.tensor([[-2.0, 0.5, 1.5]])
-    assert torch.equal(ObservationNormalizer((3,), clip=10.0)(obs), obs)
+    assert torch.equal(ObservationNormalizer((3,), clip=10.0, symlog=False)(obs), obs)
 
 
 def test_the_result_is_clipped_on_both_sides():
-    normalizer = ObservationNormalizer((1,), clip=2.0)
+    normalizer = ObservationNormalizer((1,), clip=2.0, symlog=False)
     normalizer.update(torch.tensor([[-1.0], [1.0]]))  # mean 0, deviation 1
     obs = torch.tensor([[-50.0], [-1.5], [1.5], [50.0]])
     torch.testing.assert_close(normalizer(obs), torch.tensor([[-2.0], [-1.5], [1.5], [2.0]]))
@@ -55,7 +55,7 @@ def test_the_result_is_clipped_on_both_sides():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_forward_changes_neither_the_statistics_nor_its_input(training):
-    normalizer = ObservationNormalizer((3,), clip=1.0).train(training)
+    normalizer = ObservationNormalizer((3,), clip=1.0, symlog=False).train(training)
     normalizer.update(torch.randn(10, 3))
     before, obs = copy.deepcopy(normalizer.state_dict()), torch.full((5, 3), 100.0)
     normalizer(obs)
@@ -65,14 +65,17 @@ def test_forward_changes_neither_the_statistics_nor_its_input(training):
 
 
 def test_a_constant_observation_stays_finite():
-    normalizer = ObservationNormalizer((1,), clip=10.0)
+    normalizer = ObservationNormalizer((1,), clip=10.0, symlog=False)
     normalizer.update(torch.full((8, 1), 5.0))
     assert normalizer(torch.tensor([[5.0]])).item() == 0
     assert normalizer(torch.tensor([[6.0]])).item() == 10
 
 
 def test_the_state_carries_the_statistics_and_the_count():
-    normalizer, copied = ObservationNormalizer((3,), clip=5.0), ObservationNormalizer((3,), clip=5.0)
+    normalizer, copied = (
+        ObservationNormalizer((3,), clip=5.0, symlog=False),
+        ObservationNormalizer((3,), clip=5.0, symlog=False),
+    )
     first, second = torch.randn(50, 3) * 3 + 1, torch.randn(20, 3) - 4
     normalizer.update(first)
     copied.load_state_dict(normalizer.state_dict())
@@ -154,3 +157,12 @@ def test_popart_state_round_trip():
         each.update(torch.randn(100, generator=torch.Generator().manual_seed(1)) - 3)
     assert torch.equal(copied(features), head(features))
     assert torch.equal(copied.std, head.std)
+
+
+def test_a_symlog_hides_rare_large_values_and_keeps_small_ones():
+    normalizer = ObservationNormalizer((1,), clip=10.0, symlog=True)
+    data = torch.tensor([0.1, -0.1, 1.0, -2.0, 1000.0])[:, None]
+    normalizer.update(data)
+    logs = np.array([np.log(1.1), -np.log(1.1), np.log(2), -np.log(3), np.log(1001)])
+    expected = (logs - logs.mean()) / logs.std()
+    np.testing.assert_allclose(normalizer(data)[:, 0].numpy(), expected, rtol=1e-5)
