@@ -107,7 +107,14 @@ def test_every_value_of_an_algorithm_is_commented(path: Path) -> None:
         lines = [
             line for line in path.read_text().splitlines() if line[:1].isalpha() and not line.startswith("defaults")
         ]
-        known = {"gae_lambda", "adam_eps", "weight_decay", "value_layers"}  # named after what they are
+        known = {
+            "gae_lambda",
+            "adam_eps",
+            "weight_decay",
+            "value_layers",
+            "adaptive_lr_min",
+            "adaptive_lr_max",
+        }  # named after what they are
         bare = {line.split(":")[0] for line in lines if "#" not in line}
         assert bare <= known
 
@@ -124,7 +131,7 @@ def test_every_schema_is_typed() -> None:
         ("algo.gamma=1.5", "algo.gamma=1.5: allowed is from 0 to 1"),
         ("algo.gamma=nan", "algo.gamma=nan: allowed is from 0 to 1"),
         ("algo.minibatch_size=0", "algo.minibatch_size=0: allowed is at least 1"),
-        ("algo.minibatch_size=2049", "algo.minibatch_size=2049: allowed is at most one rollout"),
+        ("algo.minibatch_size=4097", "algo.minibatch_size=4097: allowed is at most one rollout"),
         ("algo.learning_rate=0", "algo.learning_rate=0.0: allowed is above 0"),
         ("algo.learning_rate=inf", "algo.learning_rate=inf: allowed is above 0"),
         ("algo.optimizer=rmsprop", "algo.optimizer=rmsprop: allowed is one of adam, adamw, sgd"),
@@ -134,7 +141,7 @@ def test_every_schema_is_typed() -> None:
         ("env.num_envs=0", "env.num_envs=0: allowed is at least 1"),
         ("reward.clip=0", "reward.clip=0.0: allowed is above 0"),
         ("seed=-1", "seed=-1: allowed is from 0 to"),
-        ("trainer.total_steps=2047", "trainer.total_steps=2047: allowed is at least one rollout"),
+        ("trainer.total_steps=4095", "trainer.total_steps=4095: allowed is at least one rollout"),
         ("device=tpu", "device=tpu: allowed is cpu, cuda, or cuda:N"),
         ("device=cuda:99", "device=cuda:99: there are"),
         ("env=gymnasium/any", "env.id: must be given"),

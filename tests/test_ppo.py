@@ -32,7 +32,8 @@ def make(kind: str = "continuous", **changes) -> PPO:
     values = {
         "num_steps": 8, "update_epochs": 2, "minibatch_size": 6, "gamma": 0.9, "advantage": "gae", "gae_lambda": 0.8,
         "norm_adv": True, "clip_coef": 0.2, "clip_vloss": None, "ent_coef": 0.01, "vf_coef": 0.5, "norm_value": False,
-        "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01, "target_kl": None,
+        "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01,
+        "adaptive_factor": 1.2, "adaptive_lr_min": 1e-5, "adaptive_lr_max": 2e-3, "target_kl": None,
         "optimizer": "adam", "adam_eps": 1e-5, "weight_decay": 0.0,
     }  # fmt: skip
     return PPO(network=network, **(values | changes))

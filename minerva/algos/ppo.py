@@ -14,10 +14,6 @@ from minerva.types import Decision, Rollout, State
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
-# The adapted learning rate: a step of this factor an epoch, within these bounds.
-ADAPTIVE_STEP = 1.2
-ADAPTIVE_BOUNDS = (1e-5, 2e-3)
-
 
 class PPO:
     """Clipped-surrogate PPO for discrete and continuous actions.
@@ -43,6 +39,8 @@ class PPO:
             ``adaptive_kl``).
         adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch at, in the beginning.
         adaptive_kl_final: the same at the end; linear in between.
+        adaptive_factor: what the learning rate is multiplied with or divided by after an epoch, > 1.
+        adaptive_lr_min, adaptive_lr_max: its bounds.
         target_kl: stop the epochs of a rollout beyond this KL, in nats; None for never.
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
         adam_eps: epsilon of Adam and AdamW.
@@ -71,6 +69,9 @@ class PPO:
         lr_schedule: str,
         adaptive_kl: float,
         adaptive_kl_final: float,
+        adaptive_factor: float,
+        adaptive_lr_min: float,
+        adaptive_lr_max: float,
         target_kl: float | None,
         optimizer: str,
         adam_eps: float,
@@ -83,6 +84,7 @@ class PPO:
         self.norm_value, self.max_grad_norm = norm_value, max_grad_norm
         self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
         self.adaptive_kl, self.adaptive_kl_final, self.target_kl = adaptive_kl, adaptive_kl_final, target_kl
+        self.adaptive_factor, self.adaptive_lr_bounds = adaptive_factor, (adaptive_lr_min, adaptive_lr_max)
         eps = {} if optimizer == "sgd" else {"eps": adam_eps}
         parameters = (network.policy_parameters(), network.value_parameters())
         groups = [{"params": p, "lr": lr} for p, lr in zip(parameters, self.learning_rates, strict=True)]
@@ -210,10 +212,10 @@ class PPO:
     def _adapt_learning_rate(self, kl: float, progress: float) -> None:
         # LaTeX: \mathrm{KL}^* = (1 - \mathrm{progress}) \, \mathrm{KL}_0 + \mathrm{progress} \, \mathrm{KL}_1
         target = (1 - progress) * self.adaptive_kl + progress * self.adaptive_kl_final
-        # LaTeX: \alpha \leftarrow \alpha / 1.2 \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } 1.2 \, \alpha
-        policy = self.optimizer.param_groups[0]
-        rate = policy["lr"] / ADAPTIVE_STEP if kl > target else policy["lr"] * ADAPTIVE_STEP
-        policy["lr"] = min(max(rate, ADAPTIVE_BOUNDS[0]), ADAPTIVE_BOUNDS[1])
+        # LaTeX: \alpha \leftarrow \alpha / f \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } f \alpha
+        policy, (low, high) = self.optimizer.param_groups[0], self.adaptive_lr_bounds
+        rate = policy["lr"] / self.adaptive_factor if kl > target else policy["lr"] * self.adaptive_factor
+        policy["lr"] = min(max(rate, low), high)
 
     def state_dict(self) -> State:
         """The network, with its normalisers, and the optimiser, with its learning rate."""
