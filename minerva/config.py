@@ -112,16 +112,16 @@ def load(run_dir: Path) -> DictConfig:
 def build(node: DictConfig, **live: Any) -> Any:
     """Instantiate the ``_target_`` of ``node`` with its values and with ``live`` objects.
 
-    The two are given apart because Hydra would turn live dataclasses into configurations.
+    The two are given apart because Hydra would turn live dataclasses into configurations. A ``_target_`` within the
+    values is not followed: they are data.
 
     Raises:
-        UserError: a value is not allowed, or the target is not one of minerva's own.
+        UserError: the target is not one of minerva's own.
     """
-    _check_node(node, str(node._get_full_key(None) or "") + ".")
     target = hydra.utils.get_object(node._target_) if str(node._target_).startswith("minerva.") else None
     if not str(getattr(target, "__module__", "")).startswith("minerva."):
         raise UserError(f"_target_={node._target_}: allowed are classes of minerva")
-    return hydra.utils.instantiate(node, _partial_=True, _convert_="all")(**live)
+    return hydra.utils.instantiate(node, _partial_=True, _recursive_=False, _convert_="all")(**live)
 
 
 def check(config: DictConfig) -> None:
@@ -255,7 +255,7 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises, and does not explain
         try:
             main()
-        except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:
+        except (HydraException, OmegaConfBaseException, UserError, OSError) as error:
             fail(error)
 
     return wrapped
@@ -263,16 +263,22 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """The same for the body of a job. In a sweep the error goes on to the launcher, whose other jobs run on."""
+    """The same for the body of a job; what is not the user's mistake keeps its traceback.
+
+    In a sweep the error goes on to the launcher, whose other jobs run on.
+    """
     try:
         yield
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         raise SystemExit(130) from None
-    except (OmegaConfBaseException, UserError) as error:
+    except Exception as error:
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise
-        fail(error)
+        if isinstance(error, OmegaConfBaseException | UserError):
+            fail(error)
+        traceback.print_exception(error)
+        raise SystemExit(1) from None
 
 
 def fail(error: Exception) -> NoReturn:

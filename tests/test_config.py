@@ -171,6 +171,12 @@ def test_only_classes_of_minerva_are_built(target: str) -> None:
         config.build(OmegaConf.create({"_target_": target}))
 
 
+def test_a_target_within_the_values_is_data() -> None:
+    inner = {"_target_": "os.putenv", "key": "MINERVA_TEST", "value": "1"}
+    node = OmegaConf.create({"_target_": "minerva.envs.reward.RewardTransform", "scale": inner, "clip": None})
+    assert config.build(node, num_envs=1, gamma=0.5).scale == inner
+
+
 def test_build_passes_live_objects_untouched() -> None:
     live = Rule(0, 1)  # a dataclass, which Hydra would turn into a configuration
     node = OmegaConf.create({"_target_": "minerva.envs.reward.RewardTransform", "scale": False, "clip": None})
