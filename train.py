@@ -34,7 +34,13 @@ def main(cfg: DictConfig) -> float:
         evaluator = Evaluator(env=eval_env, seed=derive(cfg.seed, "eval"), device=device)
         loggers = config.build_loggers(cfg, run.run_dir)
         trainer = config.build(
-            cfg.trainer, algo=algo, collector=collector, evaluator=evaluator, loggers=loggers, run_dir=run.run_dir
+            cfg.trainer,
+            algo=algo,
+            collector=collector,
+            evaluator=evaluator,
+            loggers=loggers,
+            run_dir=run.run_dir,
+            identity=config.identity(cfg),
         )
         run.begin(config.summary(cfg))
         return run.finish(trainer.fit())

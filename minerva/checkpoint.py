@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from minerva.errors import UserError
+from minerva.schema import same_identity
 from minerva.types import State, Stateful
 
 
@@ -40,26 +41,24 @@ class Checkpoints:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def restore(self, **stateful: Stateful) -> State | None:
-        """Load ``last.pt`` into what is given by name; None, and nothing done, when there is none.
-
-        Returns:
-            What was saved beside the states: ``step``, ``score`` and ``best``.
+    def restore(self, identity: dict[str, Any], **stateful: Stateful) -> bool:
+        """Load ``last.pt`` into what is given by name; False, and nothing done, when there is none.
 
         Raises:
-            UserError: the file is damaged, or of another configuration.
+            UserError: the file is damaged, or of a run of another identity.
         """
         path = self.directory / "last.pt"
         if not path.exists():
-            return None
+            return False
         saved = load(path)
+        same_identity(saved.get("identity", {}), identity, str(self.directory.parent))
         try:
             for name, part in stateful.items():
                 part.load_state_dict(saved["state"][name])
-        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: does not fit this configuration: {reason}") from error
-        return {key: value for key, value in saved.items() if key != "state"}
+        return True
 
     def save(self, *, name: str = "last", facts: dict[str, Any], **stateful: Stateful) -> None:
         """Write ``NAME.pt`` with the states of what is given by name, and plain ``facts`` beside them."""

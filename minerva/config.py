@@ -27,10 +27,12 @@ from yaml import YAMLError
 
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
-from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, schema_of
+from minerva.run import locked
+from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identity, schema_of
 
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
-FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
+FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
+FULL_ERROR = os.environ.setdefault("MINERVA_FULL_ERROR", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
 
 HELP = """\
 ${hydra.help.header}
@@ -103,7 +105,8 @@ def load(run_dir: Path) -> DictConfig:
         raise UserError(f"{run_dir}: not a run directory, there is no {SAVED} in it") from None
     except (OSError, YAMLError) as error:
         raise UserError(f"{run_dir / SAVED}: cannot be read: {' '.join(str(error).split())}") from error
-    assert isinstance(config, DictConfig)
+    if not isinstance(config, DictConfig):
+        raise UserError(f"{run_dir / SAVED}: not a configuration of minerva")
     config.device = "cpu"
     check(config)
     return config
@@ -131,17 +134,19 @@ def check(config: DictConfig) -> None:
         UserError: naming the key, the value and what is allowed.
     """
     _check_node(config, "", Train)
-    for group in ("algo", "env", "reward", "network", "trainer", *(f"logger.{name}" for name in config.logger)):
+    for group in (*FIXED, "trainer", *(f"logger.{name}" for name in config.logger)):
         _check_node(OmegaConf.select(config, group), f"{group}.")
     if problem := next(conflicts(config), None):
         raise UserError(problem)
     _check_device(config.device)
 
 
-def _check_node(node: DictConfig, key: str, schema: type | None = None) -> None:
+def _check_node(node: Any, key: str, schema: type | None = None) -> None:
+    if not isinstance(node, DictConfig):
+        raise UserError(f"{key[:-1]}={node}: allowed is a group of keys, as in conf/")
     schema = schema or schema_of(node)
     if schema is None:
-        return
+        raise UserError(f"{key}_target_={node.get('_target_')}: allowed are the classes that conf/ names")
     try:  # once more, since a saved configuration is composed without its schemas
         values = OmegaConf.to_container(node, resolve=True)
         typed = OmegaConf.merge(OmegaConf.structured(schema), values)
@@ -161,7 +166,8 @@ def _check_device(device: str) -> None:
     import torch
 
     if torch.cuda.device_count() <= int(device.partition(":")[2] or 0):
-        raise UserError(f"device={device}: there are {torch.cuda.device_count()} CUDA devices here; allowed is cpu")
+        here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise UserError(f"device={device}: there is no such device here; allowed is {here}")
 
 
 def run_dir() -> Path:
@@ -213,7 +219,7 @@ class Check(Callback):
         try:
             check(job)
             check_run_dir(job, str(config.hydra.run.dir))
-        except (UserError, OmegaConfBaseException) as error:
+        except Exception as error:
             fail(error)  # SystemExit; Hydra makes warnings of exceptions here
 
 
@@ -225,15 +231,15 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
     """
     if not run_dir:
         raise UserError("hydra.run.dir=: allowed is a directory, to be made or of a run to go on with")
-    if not (Path(run_dir) / "checkpoints" / "last.pt").exists():
-        return
-    old, new = (_flat(c) for c in (load(Path(run_dir)), config))
-    for key in sorted({*old, *new}):
-        fixed = key.split(".")[0] in ("algo", "env", "network", "reward", "seed")
-        if fixed and old.get(key) != new.get(key):
-            raise UserError(
-                f"{key}={new.get(key)}: {run_dir} was begun with {key}={old.get(key)}; give that, or another hydra.run.dir"
-            )
+    if locked(Path(run_dir)):
+        raise UserError(f"hydra.run.dir={run_dir}: another process is training there")
+    if (Path(run_dir) / "checkpoints" / "last.pt").exists():
+        same_identity(identity(load(Path(run_dir))), identity(config), run_dir)
+
+
+def identity(config: DictConfig) -> dict[str, Any]:
+    """What makes a run that run: its algorithm, environment, network and seed, as ``{"algo.gamma": 0.99, ...}``."""
+    return {key: value for key, value in _flat(config).items() if key.split(".")[0] in (*FIXED, "seed")}
 
 
 def _flat(config: Any) -> dict[str, Any]:
@@ -255,7 +261,7 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises, and does not explain
         try:
             main()
-        except (HydraException, OmegaConfBaseException, UserError, OSError) as error:
+        except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:
             fail(error)
 
     return wrapped

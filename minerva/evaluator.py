@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from minerva.errors import UserError
 from minerva.types import Algorithm, VectorEnv
 
 
@@ -42,6 +43,8 @@ class Evaluator:
             length += 1
             for i in np.flatnonzero(step.terminated | step.truncated | (length == max_steps)):
                 if left[i]:
+                    if not np.isfinite(total[i]):
+                        raise UserError(f"the return of an evaluation is {total[i]}: the environment is at fault")
                     returns.append(total[i])
                     lengths.append(length[i])
                     left[i] -= 1

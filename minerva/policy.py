@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from minerva import config
 from minerva.checkpoint import load
+from minerva.errors import UserError
 from minerva.types import Algorithm, EnvSpec
 
 
@@ -51,20 +52,23 @@ class Policy:
         return action[0] if single else action
 
 
-def load_policy(run: str | Path, checkpoint: str = "best") -> Policy:
-    """The policy that a run learned, on the CPU. Nothing of the run directory is executed.
+def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
+    """The policy that a run learned, on the CPU. Makes the environment that its configuration names, for the shapes.
 
     Args:
         run: the run directory.
-        checkpoint: ``"best"`` or ``"last"``.
+        checkpoint: ``"last"``, ``"best"`` (of many evaluations of few episodes: a lucky one), or ``"failed"``.
 
     Raises:
-        UserError: there is no such run or checkpoint.
+        UserError: there is no such run or checkpoint, or the two do not fit.
     """
     saved = load(Path(run) / "checkpoints" / f"{checkpoint}.pt")
     cfg = config.load(Path(run))
     env = config.build(cfg.env, num_envs=1)
     env.close()
     algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec))
-    algo.load_state_dict(saved["state"]["algo"])
+    try:
+        algo.load_state_dict(saved["state"]["algo"])
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{run}: checkpoint and configuration do not fit: {' '.join(str(error).split())}") from error
     return Policy(algo=algo, spec=env.spec, step=saved["step"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,7 +19,20 @@ from typing import Any
 
 from minerva.errors import UserError
 
+LOCK = ".lock"
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm_control", "shimmy", "hydra-core", "omegaconf")
+
+
+def locked(run_dir: Path) -> bool:
+    """Whether another process is training in ``run_dir``."""
+    if not (run_dir / LOCK).exists():
+        return False
+    with open(run_dir / LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 class Run:
@@ -41,7 +55,7 @@ class Run:
 
     def __enter__(self) -> Run:
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = open(self.run_dir / ".lock", "a")
+        self._lock = open(self.run_dir / LOCK, "a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -107,8 +121,13 @@ class Run:
 
     def _remove_if_new(self) -> None:
         """Take away a directory in which there is nothing but what was put there on the way to the failure."""
-        if {path.name for path in self.run_dir.iterdir()} <= {".hydra", ".lock", "train.log"}:
+        if {path.name for path in self.run_dir.iterdir()} <= {".hydra", LOCK, "train.log"}:
             shutil.rmtree(self.run_dir)
+            with contextlib.suppress(
+                OSError
+            ):  # and the directories of its algorithm and environment, if it was the first
+                self.run_dir.parent.rmdir()
+                self.run_dir.parent.parent.rmdir()
 
     def _write(self) -> None:
         temporary = self.run_dir / "run.json.tmp"

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from minerva.errors import UserError
+
 MISSING: Any = "???"  # OmegaConf's word for a value that must be given
 LARGEST = 1e308  # a bound for what has none, that infinity does not meet
 
@@ -190,6 +192,19 @@ def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[st
             yield f"{key}{entry.name}={value}: allowed is {rule}"
 
 
+def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:
+    """Refuse to go on ``where`` a run of another identity was begun.
+
+    Raises:
+        UserError: naming the first key that differs.
+    """
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            raise UserError(
+                f"{key}={new.get(key)}: {where} was begun with {key}={old.get(key)}; give that, or another hydra.run.dir"
+            )
+
+
 def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
     """One line for each pair of values that cannot go together."""
     algo, env, trainer = config["algo"], config["env"], config["trainer"]
@@ -197,5 +212,9 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
     size = f"one rollout, env.num_envs={env['num_envs']} x algo.num_steps={algo['num_steps']} = {rollout} steps"
     if trainer["total_steps"] < rollout:
         yield f"trainer.total_steps={trainer['total_steps']}: allowed is at least {size}"
+    if algo.get("adaptive_lr_min", 0) > algo.get("adaptive_lr_max", 1):
+        yield f"algo.adaptive_lr_min={algo['adaptive_lr_min']}: allowed is at most adaptive_lr_max={algo['adaptive_lr_max']}"
+    if algo.get("norm_adv") and algo["minibatch_size"] == 1:
+        yield "algo.minibatch_size=1: allowed is at least 2 with algo.norm_adv=true, for one sample has no deviation"
     if algo.get("minibatch_size", 1) > rollout:
         yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"

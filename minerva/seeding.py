@@ -26,15 +26,22 @@ def seed_everything(seed: int) -> None:
 
 
 class RandomState:
-    """torch's random state as a part of the checkpoint."""
+    """torch's random state as a part of the checkpoint.
+
+    Args:
+        device: where the networks are; its generator is kept beside the CPU's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the CPU generator, and of the current CUDA device's where there is one."""
-        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        """The states of the generators."""
+        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on drawing where ``state`` was taken."""
         torch.set_rng_state(state["cpu"].cpu())
-        if state["cuda"] is not None and torch.cuda.is_available():
-            torch.cuda.set_rng_state(state["cuda"].cpu())
+        if state["cuda"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"].cpu(), self.device)

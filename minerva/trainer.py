@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,6 +38,7 @@ class Trainer:
         evaluator: scores it.
         loggers: makes the loggers, given the steps to begin and to end at.
         run_dir: where the checkpoints go.
+        identity: what must be the same for a run to go on from a checkpoint; plain values by key.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Trainer:
         evaluator: Evaluator,
         loggers: Callable[[int, int], Logger],
         run_dir: Path,
+        identity: dict[str, Any],
     ) -> None:
         self.algo, self.collector, self.evaluator, self.loggers = algo, collector, evaluator, loggers
         self.rollout_steps = algo.horizon * collector.env.num_envs
@@ -61,40 +65,44 @@ class Trainer:
         self.eval_episodes, self.final_eval_episodes = eval_episodes, final_eval_episodes
         self.max_eval_steps = max_eval_steps
         self.checkpoints = Checkpoints(run_dir / "checkpoints")
+        self.identity = identity
         self.clock = Clock()
         self.stateful: dict[str, Stateful] = {
             "algo": algo,
             "collector": collector,
             "clock": self.clock,
-            "random": RandomState(),
+            "random": RandomState(collector.device),
         }
 
     def fit(self) -> float:
         """Train to the end. Returns the mean return of the last evaluation.
 
         Raises:
-            UserError: the environment gave something that is not finite. What was learned until then is saved as
-                ``failed.pt``; ``last.pt`` stays the last that can be gone on from.
+            UserError: the checkpoint is of another run; or the environment failed or gave something that is not finite
+                (what was learned until then is saved as ``failed.pt``, ``last.pt`` stays the last that can be gone on
+                from); or a loss is not finite.
         """
         clock = self.clock
-        if self.checkpoints.restore(**self.stateful):
+        if self.checkpoints.restore(self.identity, **self.stateful):
             log.info("going on at step %s of %s", f"{clock.step:,}", f"{self.total_steps:,}")
         logger = self.loggers(clock.step, self.total_steps)
         try:
             while clock.step < self.total_steps:
                 self._iterate(logger)
-        except UserError:
-            self._save("failed")
-            raise
         finally:
             logger.close()
         return clock.score
 
     def _iterate(self, logger: Logger) -> None:
         clock, started, before = self.clock, time.perf_counter(), self.clock.step
-        rollout = self.collector.collect(before)
+        try:
+            rollout = self.collector.collect(before)
+        except UserError:
+            self._save("failed")
+            raise
         collected = time.perf_counter()
         metrics = self.algo.update(rollout, progress=before / self.total_steps)
+        self._check_finite(metrics)
         updated = time.perf_counter()
         clock.step += self.rollout_steps
         clock.rollout_seconds += collected - started
@@ -122,8 +130,17 @@ class Trainer:
         return step * times // total > (step - self.rollout_steps) * times // total
 
     def _save(self, name: str = "last") -> None:
-        facts = {"step": self.clock.step, "score": self.clock.score}
+        facts = {"step": self.clock.step, "identity": self.identity}
         self.checkpoints.save(name=name, facts=facts, **self.stateful)
+
+    def _check_finite(self, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            # The explained variance of constant returns is not a number, and no harm.
+            if name.startswith("loss") and name != "losses/explained_variance" and not math.isfinite(value):
+                raise UserError(
+                    f"{name} is {value} after step {self.clock.step}: learning diverged, try a smaller learning rate; "
+                    "the last checkpoint is from before"
+                )
 
 
 class Clock:

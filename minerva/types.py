@@ -6,11 +6,10 @@ Shapes are written [T, N, ...]: T steps of N environments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -78,10 +77,6 @@ class Rollout:
     value: Tensor
     next_value: Tensor
     policy: Tensor
-
-    def to(self, device: torch.device) -> Rollout:
-        """The same rollout on ``device``."""
-        return Rollout(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
 
 
 class Stateful(Protocol):

@@ -1,7 +1,6 @@
 """Score what a run learned: the deterministic policy, in episodes of its own."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from minerva import config
@@ -29,7 +28,7 @@ def main() -> None:
         evaluator = Evaluator(env=env, seed=derive(cfg.seed if args.seed is None else args.seed, "eval"))
         metrics = evaluator(policy.algo, args.episodes, cfg.trainer.max_eval_steps)
     except UserError as error:
-        sys.exit(f"error: {error}")
+        config.fail(error)
     print(
         f"{args.checkpoint} checkpoint at step {policy.step:,}, {args.episodes} episodes: return "
         f"{metrics['eval/return_mean']:.1f} ± {metrics['eval/return_std']:.1f} "

@@ -29,8 +29,8 @@ def test_what_is_saved_is_restored(tmp_path):
     Checkpoints(tmp_path / "new" / "checkpoints").save(facts={"step": 7, "score": 1.5}, network=network, part=part)
 
     other, empty = nn.Linear(3, 2), Part()
-    facts = Checkpoints(tmp_path / "new" / "checkpoints").restore(network=other, part=empty)
-    assert facts == {"step": 7, "score": 1.5}
+    assert Checkpoints(tmp_path / "new" / "checkpoints").restore({}, network=other, part=empty)
+    assert load(tmp_path / "new" / "checkpoints" / "last.pt")["step"] == 7
     assert torch.equal(other.weight, network.weight)
     assert torch.equal(other.bias, network.bias)
     assert empty.state == part.state
@@ -52,14 +52,14 @@ def test_an_optimiser_goes_on_with_its_moments(tmp_path):
     Checkpoints(tmp_path).save(facts={"step": 1}, network=network, optimizer=optimizer)
     learn(network, optimizer)
     other, other_optimizer = trained()
-    Checkpoints(tmp_path).restore(network=other, optimizer=other_optimizer)
+    Checkpoints(tmp_path).restore({}, network=other, optimizer=other_optimizer)
     learn(other, other_optimizer)
     assert torch.equal(other.weight, network.weight)
 
 
 def test_without_a_checkpoint_nothing_is_restored(tmp_path):
     part = Part("untouched")
-    assert Checkpoints(tmp_path / "checkpoints").restore(part=part) is None
+    assert Checkpoints(tmp_path / "checkpoints").restore({}, part=part) is False
     assert part.state == "untouched"
     assert not (tmp_path / "checkpoints").exists()
 
@@ -113,7 +113,7 @@ def test_a_truncated_file_is_named(tmp_path, share):
     path = saved(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    for read in (lambda: load(path), lambda: Checkpoints(tmp_path).restore(part=Part())):
+    for read in (lambda: load(path), lambda: Checkpoints(tmp_path).restore({}, part=Part())):
         with pytest.raises(UserError, match=r"last\.pt: not a checkpoint, or a damaged one") as error:
             read()
         assert "\n" not in str(error.value)
@@ -173,7 +173,7 @@ def test_a_malicious_file_executes_nothing(tmp_path, zipped):
     proof.unlink()
 
     torch.save({"step": 1, "state": {"part": Malicious(proof)}}, path, _use_new_zipfile_serialization=zipped)
-    for read in (lambda: load(path), lambda: Checkpoints(tmp_path).restore(part=Part())):
+    for read in (lambda: load(path), lambda: Checkpoints(tmp_path).restore({}, part=Part())):
         with pytest.raises(UserError, match=r"last\.pt: not a checkpoint, or a damaged one"):
             read()
     assert not proof.exists()
@@ -187,18 +187,25 @@ def test_a_malicious_file_executes_nothing(tmp_path, zipped):
 def test_a_checkpoint_of_another_network_does_not_fit(tmp_path, other):
     Checkpoints(tmp_path).save(facts={"step": 1}, network=nn.Linear(3, 2))
     with pytest.raises(UserError, match=r"last\.pt: does not fit this configuration: ") as error:
-        Checkpoints(tmp_path).restore(network=other)
+        Checkpoints(tmp_path).restore({}, network=other)
     assert "\n" not in str(error.value)
 
 
 def test_a_checkpoint_without_one_of_the_parts_does_not_fit(tmp_path):
     Checkpoints(tmp_path).save(facts={"step": 1}, network=nn.Linear(3, 2))
     with pytest.raises(UserError, match="does not fit this configuration"):
-        Checkpoints(tmp_path).restore(network=nn.Linear(3, 2), collector=Part())
+        Checkpoints(tmp_path).restore({}, network=nn.Linear(3, 2), collector=Part())
 
 
 def test_a_checkpoint_of_another_optimiser_does_not_fit(tmp_path):
     one, two = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     Checkpoints(tmp_path).save(facts={"step": 1}, optimizer=torch.optim.Adam(one.parameters()))
     with pytest.raises(UserError, match="does not fit this configuration"):
-        Checkpoints(tmp_path).restore(optimizer=torch.optim.Adam(two.parameters()))
+        Checkpoints(tmp_path).restore({}, optimizer=torch.optim.Adam(two.parameters()))
+
+
+def test_a_run_of_another_identity_is_not_gone_on_with(tmp_path):
+    Checkpoints(tmp_path / "checkpoints").save(facts={"step": 1, "identity": {"seed": 0, "algo.gamma": 0.9}})
+    Checkpoints(tmp_path / "checkpoints").restore({"seed": 0, "algo.gamma": 0.9})
+    with pytest.raises(UserError, match=r"^seed=1: .* was begun with seed=0"):
+        Checkpoints(tmp_path / "checkpoints").restore({"seed": 1, "algo.gamma": 0.9})

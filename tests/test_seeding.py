@@ -41,10 +41,10 @@ def test_equal_seeds_draw_equal_numbers():
 def test_the_random_state_goes_on_where_it_was_taken():
     seed_everything(0)
     torch.rand(7)
-    state = RandomState().state_dict()
+    state = RandomState(torch.device("cpu")).state_dict()
     expected = torch.rand(5), torch.randperm(10), torch.randn(3)
     seed_everything(99)
-    RandomState().load_state_dict(state)
+    RandomState(torch.device("cpu")).load_state_dict(state)
     drawn = torch.rand(5), torch.randperm(10), torch.randn(3)
     for one, other in zip(drawn, expected, strict=True):
         assert torch.equal(one, other)
@@ -52,9 +52,9 @@ def test_the_random_state_goes_on_where_it_was_taken():
 
 def test_a_random_state_taken_on_a_gpu_serves_without_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    state = RandomState().state_dict()
+    state = RandomState(torch.device("cpu")).state_dict()
     assert state["cuda"] is None
     expected = torch.rand(5)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda _: pytest.fail("there is no GPU"))
-    RandomState().load_state_dict({**state, "cuda": torch.zeros(16, dtype=torch.uint8)})
+    RandomState(torch.device("cpu")).load_state_dict({**state, "cuda": torch.zeros(16, dtype=torch.uint8)})
     assert torch.equal(torch.rand(5), expected)

@@ -208,3 +208,27 @@ def test_a_sweep_runs_every_job(python, tmp_path: Path) -> None:
     done = python("train.py", "-m", *FAST, "seed=0,1", f"hydra.sweep.dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert [json.loads((tmp_path / job / "run.json").read_text())["status"] for job in "01"] == ["finished"] * 2
+
+
+def test_another_sweep_in_the_same_directory_is_refused(python, tmp_path: Path) -> None:
+    assert python("train.py", "-m", *FAST, "seed=0,1", f"hydra.sweep.dir={tmp_path}").returncode == 0
+    done = python("train.py", "-m", *FAST, "seed=2,3", f"hydra.sweep.dir={tmp_path}")
+    assert done.returncode == 1
+    assert "seed=2: " in done.stderr
+    assert "was begun with seed=0" in done.stderr
+
+
+def test_learning_that_diverges_says_so_and_keeps_the_last_checkpoint(python, tmp_path: Path) -> None:
+    done = train(python, tmp_path / "run", "algo.learning_rate=1e30", "algo.max_grad_norm=null")
+    assert done.returncode == 1
+    assert "learning diverged" in done.stderr.splitlines()[-1]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.parametrize("override", ["logger.tensorboard=null", "reward=5", "algo._target_=os.system", "env=null"])
+def test_a_group_that_is_none_is_one_line(python, tmp_path: Path, override: str) -> None:
+    done = python("train.py", f"hydra.run.dir={tmp_path / 'run'}", override)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -54,7 +54,7 @@ class GymnasiumVectorEnv:
     def __init__(
         self, *, id: str, kwargs: Mapping[str, Any], num_envs: int, max_episode_steps: int | None, stagger: int
     ) -> None:
-        self.num_envs, self.stagger = num_envs, stagger
+        self.id, self.num_envs, self.stagger = id, num_envs, stagger
         self.envs = [_make(id, kwargs, max_episode_steps) for _ in range(num_envs)]
         env = self.envs[0]
         shape, dtype, self._flatten = _observation(id, env.observation_space)
@@ -89,10 +89,6 @@ class GymnasiumVectorEnv:
             self._begin(i, self._episode[i] + 1)
         return Step(self._obs, self._reward, self._terminated, self._truncated, self._final_obs)
 
-    def render(self) -> Any:
-        """A frame [H, W, 3] uint8 of the first environment, if it was made with ``render_mode="rgb_array"``."""
-        return self.envs[0].render()
-
     def close(self) -> None:
         """Release what the simulators hold."""
         for env in self.envs:
@@ -125,7 +121,13 @@ class GymnasiumVectorEnv:
 
     def _step(self, i: int, action: np.ndarray) -> None:
         self._actions[i].append(action)
-        obs, self._reward[i], self._terminated[i], truncated, _ = self.envs[i].step(action)
+        try:
+            obs, self._reward[i], self._terminated[i], truncated, _ = self.envs[i].step(action)
+        except Exception as error:  # an unstable simulation, or a mistake in somebody's environment
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"env.id={self.id}: environment {i} failed in step {len(self._actions[i])}: {reason}"
+            ) from error
         self._obs[i] = self._flatten(obs)
         cut = self._episode[i] == 0 and len(self._actions[i]) == self._first_length[i]
         self._truncated[i] = (truncated or cut) and not self._terminated[i]
@@ -149,7 +151,7 @@ def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> 
         return gymnasium.make(
             id, max_episode_steps=max_episode_steps, disable_env_checker=True, **{str(k): v for k, v in kwargs.items()}
         )
-    except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever a constructor may raise
         near = difflib.get_close_matches(id, list(gymnasium.registry), n=3)
         hint = f"; nearest: {', '.join(near)}" if near and id not in gymnasium.registry else ""
         reason = " ".join(str(error).split())

@@ -19,7 +19,7 @@ class TensorBoardLogger:
     """
 
     def __init__(self, *, run_dir: Path, step: int, config: Mapping[str, object]) -> None:
-        self._writer = SummaryWriter(str(run_dir), purge_step=step + 1 if step else None)
+        self._writer = SummaryWriter(str(run_dir), purge_step=step + 1)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Write what was measured."""

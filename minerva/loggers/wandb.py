@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import wandb
 
@@ -18,7 +18,7 @@ class WandBLogger:
         project, entity, group, tags: as ``wandb.init`` has them.
         mode: ``"online"``, or ``"offline"`` to write into the run directory for a later ``wandb sync``.
         run_dir: the run directory.
-        step: not used; rows carry their own.
+        step: the step a run begins at; at 0 it is a new run.
         config: the run's configuration.
     """
 
@@ -29,20 +29,20 @@ class WandBLogger:
         entity: str | None,
         group: str | None,
         tags: Sequence[str],
-        mode: str,
+        mode: Literal["online", "offline"],
         run_dir: Path,
         step: int,
         config: Mapping[str, Any],
     ) -> None:
         id_file = run_dir / "wandb_id.txt"
-        if not id_file.exists():
+        if step == 0 or not id_file.exists():
             id_file.write_text(uuid.uuid4().hex[:8])
         self._run = wandb.init(
             project=project,
             entity=entity,
             group=group,
             tags=list(tags),
-            mode="offline" if mode == "offline" else "online",
+            mode=mode,
             dir=run_dir,
             name=run_dir.name,
             id=id_file.read_text().strip(),
