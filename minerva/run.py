@@ -123,11 +123,11 @@ class Run:
         """Take away a directory in which there is nothing but what was put there on the way to the failure."""
         if {path.name for path in self.run_dir.iterdir()} <= {".hydra", LOCK, "train.log"}:
             shutil.rmtree(self.run_dir)
-            with contextlib.suppress(
-                OSError
-            ):  # and the directories of its algorithm and environment, if it was the first
-                self.run_dir.parent.rmdir()
-                self.run_dir.parent.parent.rmdir()
+            outputs = Path.cwd() / "outputs"
+            if self.run_dir.is_relative_to(outputs):  # then also what is empty between the two
+                with contextlib.suppress(OSError):
+                    for parent in list(self.run_dir.relative_to(outputs).parents)[:-1]:
+                        (outputs / parent).rmdir()
 
     def _write(self) -> None:
         temporary = self.run_dir / "run.json.tmp"

@@ -17,7 +17,7 @@ LAYERS = [
     {"trainer", "policy"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
-BASIC = {"errors", "types", "schema", "explain"}
+BASIC = {"errors", "types", "schema", "explain", "run"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Not imports of a module but of what a configuration names.
 BUILDERS = {("config", "loggers")}

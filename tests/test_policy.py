@@ -51,7 +51,7 @@ def test_actions_are_in_bounds_for_one_observation_and_for_many(run):
 
 def test_it_knows_its_shape_and_age(run):
     policy = minerva.load_policy(run, checkpoint="last")
-    assert policy.step == 640
+    assert policy.step == 512
     with pytest.raises(ValueError, match=r"obs of shape \(4,\): allowed is \(3,\)"):
         policy.predict(np.zeros(4))
 
