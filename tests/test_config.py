@@ -143,7 +143,7 @@ def test_every_schema_is_typed() -> None:
         ("seed=-1", "seed=-1: allowed is from 0 to"),
         ("trainer.total_steps=4095", "trainer.total_steps=4095: allowed is at least one rollout"),
         ("device=tpu", "device=tpu: allowed is cpu, cuda, or cuda:N"),
-        ("device=cuda:99", "device=cuda:99: there are"),
+        ("device=cuda:99", "device=cuda:99: there is no such device here; allowed is cpu"),
         ("env=gymnasium/any", "env.id: must be given"),
     ],
 )

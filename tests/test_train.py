@@ -143,7 +143,7 @@ def test_what_needs_no_training_imports_no_torch(python, args: tuple[str, ...]) 
         ),
         (["algo.minibatch_size=0"], "algo.minibatch_size=0: allowed is at least 1"),
         (["trainer.total_steps=1"], "trainer.total_steps=1: allowed is at least one rollout"),
-        (["device=cuda:7"], "device=cuda:7: there are"),
+        (["device=cuda:7"], "device=cuda:7: there is no such device here; allowed is cpu"),
         (["env=gymnasium/any", "env.id=CartPoole-v1"], "env.id=CartPoole-v1: cannot be made"),
         (
             ["env=gymnasium/any", "env.id=tests.envs.odd:odd/Graph-v0"],
