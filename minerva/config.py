@@ -32,7 +32,8 @@ from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identit
 
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
 FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
-FULL_ERROR = os.environ.setdefault("MINERVA_FULL_ERROR", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
+# Whether the user wants tracebacks; HYDRA_FULL_ERROR is set for Hydra by cli() too, and inherited by child processes.
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1" and "MINERVA_ONE_LINE" not in os.environ
 
 HELP = """\
 ${hydra.help.header}
@@ -258,7 +259,8 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
 
     @functools.wraps(main)
     def wrapped() -> None:
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises, and does not explain
+        if not FULL_ERROR:
+            os.environ["HYDRA_FULL_ERROR"] = os.environ["MINERVA_ONE_LINE"] = "1"  # Hydra raises, and does not explain
         try:
             main()
         except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:

@@ -28,7 +28,7 @@ LIVE = {
     "env": set(),
     "network": {"spec"},
     "reward": {"num_envs", "gamma"},
-    "trainer": {"algo", "collector", "evaluator", "loggers", "run_dir"},
+    "trainer": {"algo", "collector", "evaluator", "loggers", "run_dir", "identity"},
     "logger": {"run_dir", "step", "config"},
 }
 

@@ -86,7 +86,7 @@ def test_loss_is_that_of_the_paper(kind, clip_vloss):
             error = max(error, (near - target[i]) ** 2)
         value_loss += 0.5 * float(error) / 6
     expected = policy_loss + 0.5 * value_loss - 0.01 * float(entropy.mean())
-    assert float(loss) == pytest.approx(expected, abs=1e-5)
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
     assert float(terms["losses/policy_loss"]) == pytest.approx(policy_loss, abs=1e-5)
     assert float(terms["losses/value_loss"]) == pytest.approx(value_loss, abs=1e-5)
     assert float(terms["losses/clipfrac"]) == pytest.approx(3 / 6)
