@@ -28,20 +28,17 @@ def main(cfg: DictConfig) -> float:
         eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0)
         network = config.build(cfg.network, spec=env.spec).to(device)
         algo = config.build(cfg.algo, network=network)
-        reward = config.build(cfg.reward, num_envs=cfg.env.num_envs, gamma=cfg.algo.gamma)
+        reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
         seed = derive(cfg.seed, "train")
         collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device)
         evaluator = Evaluator(env=eval_env, seed=derive(cfg.seed, "eval"), device=device)
-        loggers = config.build_loggers(cfg, run.run_dir)
-        trainer = config.build(
-            cfg.trainer,
-            algo=algo,
-            collector=collector,
-            evaluator=evaluator,
-            loggers=loggers,
-            run_dir=run.run_dir,
-            identity=config.identity(cfg),
-        )
+        parts = {
+            "algo": algo,
+            "collector": collector,
+            "evaluator": evaluator,
+            "loggers": config.loggers(cfg, run.run_dir),
+        }
+        trainer = config.build(cfg.trainer, **parts, run_dir=run.run_dir, identity=config.identity(cfg))
         run.begin(config.summary(cfg))
         return run.finish(trainer.fit())
 

@@ -176,7 +176,7 @@ def run_dir() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def build_loggers(config: DictConfig, run_dir: Path) -> Callable[[int, int], Any]:
+def loggers(config: DictConfig, run_dir: Path) -> Callable[[int, int], Any]:
     """What makes the run's loggers, given the step it begins at and the step it ends at."""
     from minerva.loggers.console import ConsoleLogger
     from minerva.loggers.csv import CSVLogger
