@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all check clean
+.PHONY: help setup train test check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,9 +21,6 @@ train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasiu
 
 test: setup ## the tests, in a few minutes
 	$(BIN)/python -m pytest $(ARGS)
-
-test-all: setup ## the slow tests too
-	$(BIN)/python -m pytest -m 'not slurm and not gpu' $(ARGS)
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

@@ -61,8 +61,12 @@ class Collector:
             policies.append(decision.policy)
             outcome = self.env.step(decision.action.cpu().numpy())
             ended = outcome.terminated | outcome.truncated
-            self._check_finite(step + t * self.env.num_envs, observation=outcome.final_obs, reward=outcome.reward)
-            self._check_finite(step + t * self.env.num_envs, observation=outcome.obs)
+            self._check_finite(
+                step + t * self.env.num_envs,
+                observation=outcome.final_obs,
+                reward=outcome.reward,
+                first_observation=outcome.obs,
+            )
             self._count_episodes(outcome.reward, ended)
             self._reward[t] = torch.as_tensor(self.reward_transform(outcome.reward, ended))
             self._terminated[t] = torch.as_tensor(outcome.terminated)

@@ -39,7 +39,7 @@ HELP = """\
 ${hydra.help.header}
 Train an agent:      python train.py algo=ppo env=dm_control/cheetah/run
 Change any value:    python train.py env=gymnasium/CartPole-v1 algo.gamma=0.98 seed=1
-Sweep:               python train.py -m seed=range(5)
+Sweep:               python train.py -m 'seed=range(5)'
 See the whole configuration, with every key:   python train.py --cfg job
 Complete with tab:   eval "$$(python train.py -sc install=bash)"
 

@@ -89,8 +89,7 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(python, tmp_path: Path) -
     ],
 )
 def test_a_run_stopped_halfway_ends_like_one_that_was_not(python, tmp_path: Path, extra: tuple[str, ...]) -> None:
-    # The schedule must be that of the whole run, so the first half is stopped from outside, by an environment variable
-    # of the test's own driver below.
+    # Stopped by a driver that makes an update fail, for the schedule must be that of the whole run.
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     assert train(python, whole, *extra).returncode == 0
     stopped = python(Path(__file__).parent / "stop_at.py", "1280", *FAST, f"hydra.run.dir={halves}", *extra)
