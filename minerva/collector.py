@@ -53,11 +53,11 @@ class Collector:
         Raises:
             UserError: an observation or reward is not finite.
         """
-        actions, policies = [], []
+        samples, policies = [], []
         for t in range(self.algo.horizon):
             self._obs[t] = self._next_obs
             decision = self.algo.act(self._next_obs.to(self.device))
-            actions.append(decision.action)
+            samples.append(decision.sample)
             policies.append(decision.policy)
             outcome = self.env.step(decision.action.cpu().numpy())
             ended = outcome.terminated | outcome.truncated
@@ -73,7 +73,7 @@ class Collector:
             self._truncated[t] = torch.as_tensor(outcome.truncated)
             self._final_obs[t] = torch.as_tensor(outcome.final_obs)
             self._next_obs.copy_(torch.as_tensor(outcome.obs))
-        return self._rollout(torch.stack(actions), torch.stack(policies))
+        return self._rollout(torch.stack(samples), torch.stack(policies))
 
     def metrics(self) -> dict[str, float]:
         """Mean raw return and length of the episodes that ended since the last call; NaN where none did."""

@@ -1,9 +1,13 @@
-"""Action distributions. Each is made of one tensor, ``params`` [..., P], so that a rollout can keep it."""
+"""Action distributions. Each is made of one tensor, ``params`` [..., P], so that a rollout can keep it.
+
+A *sample* is what was drawn, an *action* what the environment gets for it: the two differ for a squashed distribution alone.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +19,8 @@ class Categorical:
     Args:
         params: [..., A], unnormalised log-probabilities.
     """
+
+    kl_parts: tuple[str, ...] = ("kl",)
 
     def __init__(self, params: Tensor) -> None:
         self.params = params
@@ -29,9 +35,13 @@ class Categorical:
         """The likeliest actions [...], int64."""
         return self.params.argmax(dim=-1)
 
-    def log_prob(self, action: Tensor) -> Tensor:
-        """log p(action) [...]."""
-        return self.log_probs.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    def action(self, sample: Tensor) -> Tensor:
+        """``sample`` itself."""
+        return sample
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """log p(sample) [...]."""
+        return self.log_probs.gather(-1, sample.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """Entropy [...] in nats."""
@@ -51,23 +61,29 @@ class Gaussian:
         params: [..., 2D], the means and then the logarithms of the standard deviations.
     """
 
+    kl_parts: tuple[str, ...] = ("mean", "std")
+
     def __init__(self, params: Tensor) -> None:
         self.params = params
         self.mean, self.log_std = params.chunk(2, dim=-1)
         self.std = self.log_std.exp()
 
     def sample(self) -> Tensor:
-        """Actions [..., D]."""
+        """Samples [..., D]."""
         return torch.normal(self.mean.detach(), self.std.detach())
 
     def mode(self) -> Tensor:
         """The means [..., D]."""
         return self.mean
 
-    def log_prob(self, action: Tensor) -> Tensor:
-        """log p(action) [...]."""
+    def action(self, sample: Tensor) -> Tensor:
+        """``sample`` itself."""
+        return sample
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """log p(sample) [...]."""
         # LaTeX: \log p(a) = -\sum_i \left[ \tfrac{(a_i - \mu_i)^2}{2\sigma_i^2} + \log \sigma_i + \tfrac12 \log 2\pi \right]
-        z = (action - self.mean) / self.std
+        z = (sample - self.mean) / self.std
         return -(0.5 * z.square() + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def entropy(self) -> Tensor:
@@ -76,7 +92,7 @@ class Gaussian:
         return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
     def kl(self, new: Gaussian) -> dict[str, Tensor]:
-        """``{"mean", "std"}``: what the change of the mean and that of the deviation contribute to KL(self || new).
+        """``{"mean", "std"}`` [...]: what the change of the mean and that of the deviation contribute to KL(self || new).
 
         Each part is measured at the other quantity of ``self``'s side (Song et al. 2019, arXiv 1909.12238, eq. 25
         and 26): the means under the old deviation, the deviations with equal means.
@@ -87,3 +103,46 @@ class Gaussian:
         change = new.log_std - self.log_std
         std = (change + 0.5 * torch.exp(-2 * change) - 0.5).sum(-1)
         return {"mean": mean, "std": std}
+
+
+# Nodes and weights of Gauss-Hermite quadrature for expectations under a standard normal distribution.
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+class SquashedGaussian(Gaussian):
+    """A Gaussian whose samples u become the actions c + h tanh(u), within bounds (Haarnoja et al. 2018, arXiv 1801.01290).
+
+    Log-probabilities are of the action, but taken from the sample: tanh cannot be inverted near the bounds. The KL is that of the
+    Gaussians, for a bijection changes none; so its decoupled parts are exact too.
+
+    Args:
+        params: [..., 2D], of the Gaussian.
+        center: c [D], the middle of the bounds.
+        half_width: h [D], half of their distance.
+    """
+
+    def __init__(self, params: Tensor, center: Tensor, half_width: Tensor) -> None:
+        super().__init__(params)
+        self.center, self.half_width = center, half_width
+
+    def action(self, sample: Tensor) -> Tensor:
+        """``sample``, squashed into the bounds."""
+        return self.center + self.half_width * sample.tanh()
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """log p(action(sample)) [...]."""
+        # LaTeX: \log p(a) = \log \mathcal N(u; \mu, \sigma) - \sum_i \log \tfrac{\partial a_i}{\partial u_i}
+        return super().log_prob(sample) - self._log_slope(sample).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy of the action [...] in nats; its expectation by quadrature with 32 nodes a dimension."""
+        nodes = torch.as_tensor(NODES, dtype=self.mean.dtype, device=self.mean.device)
+        weights = torch.as_tensor(WEIGHTS, dtype=self.mean.dtype, device=self.mean.device)
+        # LaTeX: H = H(\mathcal N) + \sum_i \mathbb E_u \left[ \log \tfrac{\partial a_i}{\partial u_i} \right]
+        slope = self._log_slope(self.mean[..., None, :] + nodes[:, None] * self.std[..., None, :])
+        return super().entropy() + (slope.sum(-1) * weights).sum(-1)
+
+    def _log_slope(self, sample: Tensor) -> Tensor:
+        # LaTeX: \log \tfrac{\partial a}{\partial u} = \log h + \log(1 - \tanh^2 u) = \log h + 2 (\log 2 - u - \log(1 + e^{-2u}))
+        return self.half_width.log() + 2 * (math.log(2) - sample - F.softplus(-2 * sample))

@@ -5,6 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minerva.types import Rollout
+
+
+def advantages(rollout: Rollout, *, estimator: str, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
+    """Advantages, and the value targets (advantage + value) that belong to them.
+
+    Args:
+        rollout: with its values.
+        estimator: ``"gae"``; ``"returns"``, the discounted return minus the value; or ``"dae"``, the one-step estimate
+            r + gamma V(s') - V(s), which is not the Direct Advantage Estimation of arXiv 2109.06093.
+        gamma: discount in [0, 1].
+        gae_lambda: lambda of GAE in [0, 1]; of no use to the others.
+    """
+    r = rollout
+    if estimator == "returns":
+        target = discounted_returns(r.reward, r.next_value, r.terminated, r.truncated, gamma=gamma)
+        # LaTeX: \hat A_t = G_t - V(s_t)
+        return target - r.value, target
+    # LaTeX: \hat A_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t) \quad (\lambda = 0)
+    gae_lambda = 0.0 if estimator == "dae" else gae_lambda
+    return gae(r.reward, r.value, r.next_value, r.terminated, r.truncated, gamma=gamma, gae_lambda=gae_lambda)
+
 
 def gae(
     reward: Tensor,

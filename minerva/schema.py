@@ -94,6 +94,37 @@ class PPO:
 
 
 @dataclass
+class VMPO:
+    _target_: str = "minerva.algos.vmpo.VMPO"
+    num_steps: int = at_least(1)
+    m_steps: int = at_least(1)
+    minibatch_size: int | None = at_least(1)
+    target_period: int = at_least(1)
+    gamma: float = between(0, 1)
+    advantage: str = one_of("gae", "returns", "dae")
+    gae_lambda: float = between(0, 1)
+    norm_adv: bool = MISSING
+    topk_fraction: float = above(0, 1)
+    temperature: str = one_of("solve", "gradient")
+    temperature_init: float = at_least(1e-8)
+    temperature_lr: float = above(0)
+    alpha_init: float = at_least(1e-8)
+    alpha_lr: float = above(0)
+    epsilon_eta: float = above(0)
+    epsilon_mu: float = above(0)
+    epsilon_sigma: float = above(0)
+    epsilon_kl: float = above(0)
+    norm_value: bool = MISSING
+    optimizer: str = one_of("adam", "sgd")
+    adam_eps: float = above(0)
+    learning_rate: float = above(0)
+    value_learning_rate: float = above(0)
+    lr_schedule: str = one_of("constant", "linear")
+    max_grad_norm: float | None = above(0)
+    value_max_grad_norm: float | None = above(0)
+
+
+@dataclass
 class GymnasiumEnv:
     _target_: str = "minerva.envs.gymnasium.GymnasiumVectorEnv"
     id: str = MISSING
@@ -115,8 +146,11 @@ class ActorCritic:
     _target_: str = "minerva.networks.actor_critic.ActorCritic"
     policy_layers: list[int] = at_least(1)
     value_layers: list[int] = at_least(1)
+    shared_encoder: bool = MISSING
     activation: str = one_of("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
     initial_std: float = above(0)
+    state_dependent_std: bool = MISSING
+    squash: bool = MISSING
     normalize_observations: bool = MISSING
     symlog_observations: bool = MISSING
     observation_clip: float = above(0)
@@ -170,6 +204,7 @@ SCHEMAS: dict[str, type] = {
     "train": Train,
     "reward": Reward,
     "algo/ppo": PPO,
+    "algo/vmpo": VMPO,
     "env/gymnasium": GymnasiumEnv,
     "network/mlp": ActorCritic,
     "trainer/default": Trainer,
@@ -207,7 +242,7 @@ def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str) ->
 
 def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
     """One line for each pair of values that cannot go together."""
-    algo, env, trainer = config["algo"], config["env"], config["trainer"]
+    algo, env, network, trainer = config["algo"], config["env"], config["network"], config["trainer"]
     rollout = env["num_envs"] * algo["num_steps"]
     size = f"one rollout, env.num_envs={env['num_envs']} x algo.num_steps={algo['num_steps']} = {rollout} steps"
     if trainer["total_steps"] < rollout:
@@ -216,5 +251,7 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"algo.adaptive_lr_min={algo['adaptive_lr_min']}: allowed is at most adaptive_lr_max={algo['adaptive_lr_max']}"
     if algo.get("norm_adv") and algo["minibatch_size"] == 1:
         yield "algo.minibatch_size=1: allowed is at least 2 with algo.norm_adv=true, for one sample has no deviation"
-    if algo.get("minibatch_size", 1) > rollout:
+    if (algo.get("minibatch_size") or 1) > rollout:
         yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"
+    if network.get("shared_encoder") and network["value_layers"] != network["policy_layers"]:
+        yield f"network.value_layers={network['value_layers']}: allowed is policy_layers={network['policy_layers']} with network.shared_encoder=true"

@@ -59,7 +59,7 @@ class Rollout:
 
     Attributes:
         obs: [T, N, *obs_shape], raw (the network normalises).
-        action: [T, N, *action_shape] as the policy sampled it, before clipping.
+        action: [T, N, *action_shape] as the policy sampled it, before squashing and clipping.
         reward: [T, N], scaled where the configuration asks for it.
         terminated, truncated: [T, N] bool.
         log_prob: [T, N], of ``action`` under the policy that acted.
@@ -124,20 +124,26 @@ class Distribution(Protocol):
 
     Attributes:
         params: [..., P], all that it takes to build the distribution again.
+        kl_parts: the keys of :meth:`kl`.
     """
 
     params: Tensor
+    kl_parts: tuple[str, ...]
 
     def sample(self) -> Tensor:
         """One action for each element of the batch, without gradient."""
         ...
 
     def mode(self) -> Tensor:
-        """The most likely action."""
+        """The sample that stands for the distribution: its likeliest, before squashing."""
         ...
 
-    def log_prob(self, action: Tensor) -> Tensor:
-        """log p(action) [...]; summed over the action's dimensions."""
+    def action(self, sample: Tensor) -> Tensor:
+        """What the environment is given for ``sample``: the same, or squashed into its bounds."""
+        ...
+
+    def log_prob(self, sample: Tensor) -> Tensor:
+        """log p [...] of the action that ``sample`` becomes; summed over the action's dimensions."""
         ...
 
     def entropy(self) -> Tensor:
@@ -151,9 +157,16 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy did: ``action`` [N, *action_shape], and ``policy`` [N, P], the parameters it was drawn from."""
+    """What a policy did.
+
+    Attributes:
+        action: [N, *action_shape], for the environment.
+        sample: the same before squashing, which log-probabilities are taken of.
+        policy: [N, P], parameters of the distribution it was drawn from.
+    """
 
     action: Tensor
+    sample: Tensor
     policy: Tensor
 
 

@@ -67,7 +67,8 @@ class Stub:
 
     def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
         assert not deterministic
-        return Decision(obs[:, 0].long() % 5, torch.stack([-obs[:, 0], torch.full((len(obs),), 7.0)], dim=-1))
+        action = obs[:, 0].long() % 5
+        return Decision(action, action, torch.stack([-obs[:, 0], torch.full((len(obs),), 7.0)], dim=-1))
 
     def value(self, obs: Tensor) -> Tensor:
         return obs[..., 0] + 0.5
@@ -220,7 +221,7 @@ def test_going_on_from_a_state_is_identical_in_cartpole_with_scaled_rewards():
     def cartpole() -> Collector:
         env = GymnasiumVectorEnv(id="CartPole-v1", kwargs={}, num_envs=3, max_episode_steps=None, stagger=9)
         algo = Stub(16)
-        algo.act = lambda obs: Decision((obs[:, 2] > 0.05).long(), obs)
+        algo.act = lambda obs: Decision((obs[:, 2] > 0.05).long(), (obs[:, 2] > 0.05).long(), obs)
         reward = RewardTransform(num_envs=3, gamma=0.9, scale=True, clip=10.0)
         return make(env=env, algo=algo, reward_transform=reward, seed=5)
 

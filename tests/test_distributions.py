@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.distributions import Categorical, Gaussian
+from minerva.distributions import Categorical, Gaussian, SquashedGaussian
 
 T, N, A, D = 5, 3, 4, 2
+CENTER, HALF_WIDTH = torch.tensor([2.0, -1.0]), torch.tensor([3.0, 0.4])
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def test_gaussian_shapes(batch):
 def test_categorical_kl_equals_torchs(batch):
     old, new = torch.randn(2, *batch, A)
     parts = Categorical(old).kl(Categorical(new))
-    assert set(parts) == {"kl"}
+    assert tuple(parts) == Categorical.kl_parts == ("kl",)
     torch.testing.assert_close(parts["kl"], torch.distributions.kl_divergence(categorical(old), categorical(new)))
 
 
@@ -70,7 +71,7 @@ def test_gaussian_kl_where_one_quantity_differs_is_the_whole_kl(differs, same, b
     kept = slice(D, None) if same == "std" else slice(None, D)
     new[..., kept] = old[..., kept]
     parts = Gaussian(old).kl(Gaussian(new))
-    assert set(parts) == {"mean", "std"}
+    assert tuple(parts) == Gaussian.kl_parts == ("mean", "std")
     torch.testing.assert_close(parts[differs], torch.distributions.kl_divergence(gaussian(old), gaussian(new)))
     torch.testing.assert_close(parts[same], torch.zeros(batch))
 
@@ -139,3 +140,62 @@ def test_extreme_logits_stay_finite():
     assert distribution.sample().item() == 0
     assert distribution.entropy().item() == 0
     assert distribution.log_prob(torch.tensor([2])).item() == pytest.approx(-2e4)
+
+
+def squashed(params: Tensor) -> SquashedGaussian:
+    """Into -1..5 and -1.4..-0.6."""
+    return SquashedGaussian(params, CENTER.to(params.dtype), HALF_WIDTH.to(params.dtype))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_squashed_log_prob_equals_torchs_of_the_action(batch):
+    params = torch.randn(*batch, 2 * D, dtype=torch.float64)
+    ours = squashed(params)
+    transforms = [
+        torch.distributions.TanhTransform(cache_size=1),
+        torch.distributions.AffineTransform(CENTER.double(), HALF_WIDTH.double()),
+    ]
+    normal = torch.distributions.Normal(params[..., :D], params[..., D:].exp())
+    theirs = torch.distributions.TransformedDistribution(normal, transforms)
+    sample = ours.sample()
+    torch.testing.assert_close(ours.log_prob(sample), theirs.log_prob(ours.action(sample)).sum(-1))
+
+
+def test_squashed_actions_lie_within_the_bounds_however_far_the_sample_is():
+    ours = squashed(torch.zeros(2 * D))
+    far = torch.tensor([[60.0, 60.0], [-60.0, -60.0]], requires_grad=True)
+    torch.testing.assert_close(ours.action(far), torch.stack([CENTER + HALF_WIDTH, CENTER - HALF_WIDTH]))
+    # log(1 - tanh^2 u) is log 4 - 2|u| that far out.
+    expected = -0.5 * 2 * 60.0**2 - math.log(2 * math.pi) - HALF_WIDTH.log().sum().item() - 2 * (math.log(4) - 120)
+    torch.testing.assert_close(ours.log_prob(far), torch.full((2,), expected))
+    ours.log_prob(far).sum().backward()
+    assert far.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("std", [0.01, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("mean", [0.0, 0.7, -2.5])
+def test_squashed_entropy_equals_numerical_integration(mean, std):
+    params = torch.tensor([mean, mean, math.log(std), math.log(std)], dtype=torch.float64)
+    u = torch.linspace(mean - 12 * std, mean + 12 * std, 200_001, dtype=torch.float64)
+    normal = torch.distributions.Normal(mean, std)
+    log_slope = torch.distributions.TanhTransform().log_abs_det_jacobian(u, u.tanh())
+    one = torch.trapezoid(normal.log_prob(u).exp() * (log_slope - normal.log_prob(u)), u)
+    expected = 2 * one + HALF_WIDTH.double().log().sum()
+    # The kink of |u| makes a wide Gaussian the hardest for quadrature.
+    torch.testing.assert_close(squashed(params).entropy(), expected, rtol=0, atol=1e-3 if std < 3 else 0.03)
+
+
+def test_squashing_does_not_change_the_kl():
+    old, new = torch.randn(2, T, N, 2 * D)
+    for part, kl in squashed(old).kl(squashed(new)).items():
+        assert torch.equal(kl, Gaussian(old).kl(Gaussian(new))[part])
+
+
+def test_only_squashing_makes_the_action_another_than_the_sample():
+    params = torch.randn(T, N, 2 * D)
+    for distribution in (Gaussian(params), Categorical(params)):
+        sample = distribution.sample()
+        assert distribution.action(sample) is sample
+    torch.testing.assert_close(
+        squashed(params).action(squashed(params).mode()), CENTER + HALF_WIDTH * params[..., :D].tanh()
+    )

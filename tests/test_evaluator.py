@@ -41,7 +41,8 @@ class Stub:
         assert deterministic
         assert not torch.is_grad_enabled()
         self.calls += 1
-        return Decision(torch.full((len(obs), 1), self.action), obs)
+        action = torch.full((len(obs), 1), self.action)
+        return Decision(action, action, obs)
 
 
 LONG = 1000  # steps, that no episode here has

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "minerva"
 
 LAYERS = [
     {"errors", "types", "schema", "explain", "config", "seeding", "run"},
-    {"returns", "distributions"},
+    {"returns", "distributions", "duals"},
     {"networks", "buffers", "envs", "loggers"},
     {"algos", "collector", "evaluator", "checkpoint"},
     {"trainer", "policy"},

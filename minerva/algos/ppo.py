@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from minerva.networks.actor_critic import ActorCritic
-from minerva.returns import discounted_returns, explained_variance, gae
+from minerva.returns import advantages, explained_variance
 from minerva.types import Decision, Rollout, State
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -94,7 +94,8 @@ class PPO:
     def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
         """Sample actions for ``obs`` [N, *obs_shape], or take the likeliest."""
         policy = self.network.policy(obs)
-        return Decision(policy.mode() if deterministic else policy.sample(), policy.params)
+        sample = policy.mode() if deterministic else policy.sample()
+        return Decision(policy.action(sample), sample, policy.params)
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class PPO:
     @torch.no_grad()
     def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
         """log p(action) [...] under the distributions of parameters ``policy``."""
-        return self.network.policy_head.distribution(policy).log_prob(action)
+        return self.network.distribution(policy).log_prob(action)
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learn from one rollout; ``progress`` in [0, 1] of the run anneals the learning rate. Returns metrics."""
@@ -112,7 +113,7 @@ class PPO:
             # LaTeX: \alpha = \alpha_0 \, (1 - \mathrm{progress})
             for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
                 group["lr"] = rate * (1 - progress)
-        advantage, target = self._advantage(rollout)
+        advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
         obs = rollout.obs.flatten(0, 1)
@@ -148,23 +149,6 @@ class PPO:
             **dict(zip(metrics, means, strict=True)),
             "losses/explained_variance": float(explained_variance(value, target)),
         }
-
-    def _advantage(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets, both [T, N]."""
-        r = rollout
-        if self.advantage == "returns":
-            target = discounted_returns(r.reward, r.next_value, r.terminated, r.truncated, gamma=self.gamma)
-            # LaTeX: \hat A_t = G_t - V(s_t)
-            return target - r.value, target
-        return gae(
-            r.reward,
-            r.value,
-            r.next_value,
-            r.terminated,
-            r.truncated,
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
-        )
 
     def _loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, old_value: Tensor, advantage: Tensor, target: Tensor

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from minerva.distributions import Categorical, Gaussian
+from minerva.errors import UserError
 from minerva.networks.actor_critic import ActorCritic
 from minerva.networks.mlp import ACTIVATIONS
 from minerva.types import EnvSpec
@@ -22,7 +23,10 @@ def network(action: spaces.Discrete | spaces.Box, *, obs_shape=(5,), dtype="floa
         "policy_layers": [32, 16],
         "value_layers": [24],
         "activation": "tanh",
+        "shared_encoder": False,
         "initial_std": 0.5,
+        "state_dependent_std": False,
+        "squash": False,
         "normalize_observations": True,
         "observation_clip": 10.0,
         "symlog_observations": False,
@@ -83,6 +87,34 @@ def test_the_first_policy_is_near_the_centre_with_the_initial_deviation(action, 
     distance = (policy.mode() - torch.tensor(center)).abs() / torch.tensor(half_width)
     assert 0 < distance.max() <= 0.04
     torch.testing.assert_close(policy.std, 0.5 * torch.tensor(half_width).expand(100, 2))
+
+
+@pytest.mark.parametrize("state_dependent_std", [False, True])
+def test_a_squashed_policy_begins_in_the_middle_and_stays_within_the_bounds(state_dependent_std):
+    net = network(ASYMMETRIC, squash=True, state_dependent_std=state_dependent_std, initial_std=2.0)
+    policy = net.policy(torch.randn(500, 5))
+    torch.testing.assert_close(policy.std, torch.full((500, 2), 2.0), rtol=0.05, atol=0)
+    middle = policy.action(policy.mode())
+    assert ((middle - torch.tensor([2.0, 0.0])).abs() <= 0.04 * torch.tensor([2.0, 0.4])).all()
+    action = policy.action(policy.sample())
+    low, high = torch.tensor(ASYMMETRIC.low), torch.tensor(ASYMMETRIC.high)
+    assert ((action >= low) & (action <= high)).all()
+    assert (action.amax(0) > 0.9 * high).all(), "and reaches far into them"
+
+
+def test_squashing_into_no_bounds_is_refused():
+    with pytest.raises(UserError, match=r"network\.squash=true: allowed is false"):
+        network(UNBOUNDED, squash=True)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_a_state_dependent_deviation_depends_on_the_state_and_is_learned(squash):
+    net = network(ASYMMETRIC, state_dependent_std=True, squash=squash)
+    policy = net.policy(torch.randn(9, 5))
+    assert policy.std.unique(dim=0).shape[0] == 9
+    policy.log_std.sum().backward()
+    assert net.policy_head.log_std.weight.grad.any()
+    assert gradients(net.policy_body)
 
 
 def test_bounded_and_unbounded_dimensions_mix():
@@ -170,6 +202,18 @@ def test_policy_and_value_share_no_layers(action):
     policy.log_prob(policy.sample()).mean().backward()
     assert gradients(net.policy_body)
     assert not gradients(net.value_body) + gradients(net.value_head)
+
+
+def test_a_shared_encoder_learns_from_both_and_belongs_to_the_policy():
+    net, obs = network(DISCRETE, shared_encoder=True, policy_layers=[16], value_layers=[16]), torch.randn(6, 5)
+    policy, value = net(obs)
+    assert torch.equal(net.policy(obs).params, policy.params)
+    assert torch.equal(net.value(obs), value)
+    value.square().mean().backward()
+    assert gradients(net.policy_body)
+    both = [*net.policy_parameters(), *net.value_parameters()]
+    assert len(both) == len(set(both)) == len(list(net.parameters())), "each is in one group, once"
+    assert set(net.value_parameters()) == set(net.value_head.parameters())
 
 
 @pytest.mark.parametrize("action", [DISCRETE, ASYMMETRIC])
