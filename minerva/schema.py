@@ -114,6 +114,7 @@ class VMPO:
     epsilon_mu: float = above(0)
     epsilon_sigma: float = above(0)
     epsilon_kl: float = above(0)
+    epsilon_final: float = above(0, 1)
     norm_value: bool = MISSING
     optimizer: str = one_of("adam", "sgd")
     adam_eps: float = above(0)

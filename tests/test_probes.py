@@ -1,4 +1,4 @@
-"""PPO learns what it must on environments whose answer is known."""
+"""Algorithms learn what they must on environments whose answer is known."""
 
 from __future__ import annotations
 
@@ -45,46 +45,71 @@ def action(agent, *observations: float) -> np.ndarray:
     return agent.act(torch.tensor(observations)[:, None], deterministic=True).action.numpy()
 
 
-def test_value_of_a_constant_reward():
-    np.testing.assert_allclose(value(learn("ppo", "constant"), 0.0), [1.0], atol=0.05)
+ALGORITHMS = pytest.mark.parametrize("algo", ["ppo", "vmpo"])
 
 
-def test_value_that_depends_on_the_observation():
-    np.testing.assert_allclose(value(learn("ppo", "predictable"), -1.0, 1.0), [-1.0, 1.0], atol=0.1)
+@ALGORITHMS
+def test_value_of_a_constant_reward(algo):
+    np.testing.assert_allclose(value(learn(algo, "constant"), 0.0), [1.0], atol=0.05)
 
 
+@ALGORITHMS
+def test_value_that_depends_on_the_observation(algo):
+    np.testing.assert_allclose(value(learn(algo, "predictable"), -1.0, 1.0), [-1.0, 1.0], atol=0.1)
+
+
+@ALGORITHMS
 @pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
-def test_value_is_discounted(overrides):
-    np.testing.assert_allclose(value(learn("ppo", "discounting", *overrides), 0.0, 1.0), [GAMMA, 1.0], atol=0.05)
+def test_value_is_discounted(algo, overrides):
+    np.testing.assert_allclose(value(learn(algo, "discounting", *overrides), 0.0, 1.0), [GAMMA, 1.0], atol=0.05)
 
 
+@ALGORITHMS
 @pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
-def test_value_goes_on_beyond_a_time_limit(overrides):
+def test_value_goes_on_beyond_a_time_limit(algo, overrides):
     # Without the bootstrap the last of five steps is worth 1, and the mean of them is 1.61.
-    np.testing.assert_allclose(value(learn("ppo", "time_limit", *overrides), 0.0), [1 / (1 - GAMMA)], atol=0.1)
+    np.testing.assert_allclose(value(learn(algo, "time_limit", *overrides), 0.0), [1 / (1 - GAMMA)], atol=0.1)
 
 
-def test_the_better_action():
-    agent = learn("ppo", "action")
+@ALGORITHMS
+def test_the_better_action(algo):
+    agent = learn(algo, "action")
     assert action(agent, 0.0) == [1]
     np.testing.assert_allclose(value(agent, 0.0), [1.0], atol=0.1)
 
 
-def test_a_continuous_action_of_each_observation():
-    np.testing.assert_allclose(action(learn("ppo", "continuous_action"), -1.0, 1.0)[:, 0], [-0.5, 0.5], atol=0.1)
+@pytest.mark.parametrize(
+    ("algo", "overrides"),
+    [
+        ("ppo", ()),
+        ("ppo", ("network.squash=true",)),
+        ("vmpo", ()),
+        ("vmpo", ("network.squash=true", "network.state_dependent_std=true")),
+    ],
+    ids=str,
+)
+def test_a_continuous_action_of_each_observation(algo, overrides):
+    agent = learn(algo, "continuous_action", *overrides)
+    np.testing.assert_allclose(action(agent, -1.0, 1.0)[:, 0], [-0.5, 0.5], atol=0.1)
 
 
 # One run each for every option: the policy must depend on the observation under all of them.
 @pytest.mark.parametrize(
-    "overrides",
+    ("algo", "overrides"),
     [
-        (),
-        ("algo.optimizer=adamw", "algo.clip_vloss=0.2"),
-        ("algo.optimizer=sgd", "algo.learning_rate=0.1"),
-        ("algo.lr_schedule=adaptive", "algo.advantage=returns", "reward.scale=true", "reward.clip=10"),
-        ("algo.lr_schedule=linear", "algo.target_kl=0.02", "algo.norm_value=false", "algo.norm_adv=false"),
+        ("ppo", ()),
+        ("ppo", ("algo.optimizer=adamw", "algo.clip_vloss=0.2")),
+        ("ppo", ("algo.optimizer=sgd", "algo.learning_rate=0.1")),
+        ("ppo", ("algo.lr_schedule=adaptive", "algo.advantage=returns", "reward.scale=true", "reward.clip=10")),
+        ("ppo", ("algo.lr_schedule=linear", "algo.target_kl=0.02", "algo.norm_value=false", "algo.norm_adv=false")),
+        ("ppo", ("network.shared_encoder=true",)),
+        ("vmpo", ()),
+        ("vmpo", ("algo.temperature=gradient", "algo.temperature_lr=0.1", "algo.advantage=dae")),
+        ("vmpo", ("algo.optimizer=sgd", "algo.learning_rate=0.1", "algo.max_grad_norm=null")),
+        ("vmpo", ("algo.target_period=5", "network.shared_encoder=true", "algo.minibatch_size=null")),
+        ("vmpo", ("algo.lr_schedule=linear", "algo.norm_value=false", "algo.norm_adv=false")),
     ],
     ids=str,
 )
-def test_the_better_action_of_each_observation(overrides):
-    assert action(learn("ppo", "action_and_observation", *overrides), -1.0, 1.0).tolist() == [0, 1]
+def test_the_better_action_of_each_observation(algo, overrides):
+    assert action(learn(algo, "action_and_observation", *overrides), -1.0, 1.0).tolist() == [0, 1]

@@ -79,6 +79,15 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(python, tmp_path: Path) -
     [
         (),
         ("env=gymnasium/CartPole-v1", "reward.scale=true"),
+        ("algo=vmpo", "algo.target_period=3"),
+        (
+            "algo=vmpo",
+            "algo.temperature=gradient",
+            "env=gymnasium/CartPole-v1",
+            "env.num_envs=8",
+            "algo.num_steps=16",
+            "algo.minibatch_size=64",
+        ),
         (
             "env=dm_control/cartpole/swingup",
             "env.num_envs=4",

@@ -44,6 +44,8 @@ class VMPO:
         epsilon_eta: bound of KL(psi || uniform), in nats.
         epsilon_mu, epsilon_sigma: bounds of the parts of a continuous policy's KL, in nats.
         epsilon_kl: bound of a discrete policy's KL, in nats.
+        epsilon_final: what ``epsilon_mu``, ``epsilon_sigma`` and ``epsilon_kl`` are multiplied with at the end of the run, in
+            (0, 1]; linear in between.
         norm_value: normalise the value targets (PopArt, arXiv 1602.07714).
         optimizer: ``"adam"`` or ``"sgd"``.
         adam_eps: epsilon of Adam.
@@ -76,6 +78,7 @@ class VMPO:
         epsilon_mu: float,
         epsilon_sigma: float,
         epsilon_kl: float,
+        epsilon_final: float,
         norm_value: bool,
         optimizer: str,
         adam_eps: float,
@@ -90,7 +93,8 @@ class VMPO:
         self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
         self.topk_fraction, self.solve, self.norm_value = topk_fraction, temperature == "solve", norm_value
         self.epsilon_eta = epsilon_eta
-        self.epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
+        self.first_epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
+        self.epsilon, self.epsilon_final = self.first_epsilon, epsilon_final
         self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
         self.max_grad_norms = (max_grad_norm, value_max_grad_norm)
         # The target sees observations as the policy does: the normaliser is one for both.
@@ -153,6 +157,9 @@ class VMPO:
             # LaTeX: \beta = \beta_0 \, (1 - \mathrm{progress})
             for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
                 group["lr"] = rate * (1 - progress)
+        # LaTeX: \epsilon_p = \epsilon_{p,0} \, (1 - (1 - f) \, \mathrm{progress})
+        shrink = 1 - (1 - self.epsilon_final) * progress
+        self.epsilon = {part: shrink * epsilon for part, epsilon in self.first_epsilon.items()}
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
@@ -223,7 +230,7 @@ class VMPO:
                     "vmpo/temperature_raw": self.eta.clone(),
                     "vmpo/dual_loss": temperature_loss(self.eta, best, log_prior, self.epsilon_eta),
                     "vmpo/kl_over_epsilon_eta": temperature_kl(self.eta, best, log_prior) / self.epsilon_eta,
-                    "vmpo/adv_std_over_temperature": advantage.std() / self.eta,
+                    "vmpo/adv_std_over_temperature": advantage.std(correction=0) / self.eta,
                     "vmpo/selected_frac": selected.double().mean(),
                     "vmpo/threshold": threshold,
                     # LaTeX: \mathrm{ESS} = 1 \,/\, \textstyle\sum_i \psi_i^2
