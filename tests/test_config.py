@@ -154,6 +154,31 @@ def test_values_out_of_range_are_named(override: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algo.optimizer=adamw", "algo.optimizer=adamw: allowed is one of adam, sgd"),
+        ("algo.temperature=fixed", "algo.temperature=fixed: allowed is one of solve, gradient"),
+        ("algo.advantage=td", "algo.advantage=td: allowed is one of gae, returns, dae"),
+        ("algo.topk_fraction=0", "algo.topk_fraction=0.0: allowed is above 0 to 1"),
+        ("algo.temperature_init=0", "algo.temperature_init=0.0: allowed is at least 1e-08"),
+        ("algo.epsilon_final=1.5", "algo.epsilon_final=1.5: allowed is above 0 to 1"),
+        ("algo.minibatch_size=100000", "algo.minibatch_size=100000: allowed is at most one rollout"),
+    ],
+)
+def test_values_of_vmpo_out_of_range_are_named(override: str, message: str) -> None:
+    config.check(compose("algo=vmpo", "algo.minibatch_size=null"))
+    with pytest.raises(UserError) as error:
+        config.check(compose("algo=vmpo", override))
+    assert str(error.value).startswith(message)
+
+
+def test_the_layers_of_a_shared_encoder_are_those_of_the_policy() -> None:
+    config.check(compose("network.shared_encoder=true"))
+    with pytest.raises(UserError, match=r"^network\.value_layers=\[64\]: allowed is policy_layers=\[128, 128\]"):
+        config.check(compose("network.shared_encoder=true", "network.value_layers=[64]"))
+
+
 def test_a_saved_configuration_is_checked_without_its_schema() -> None:
     cfg = OmegaConf.create(OmegaConf.to_container(compose()))
     config.check(cfg)
