@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-MINIMUM = 1e-8  # of every multiplier (Song et al. 2019, section 4.3)
+MINIMUM = 1e-8  # of every multiplier (Song et al. 2019, section 4.2.2)
 BISECTIONS = 64
 
 
@@ -45,7 +45,7 @@ def solve_temperature(advantage: Tensor, log_prior: Tensor, epsilon: float) -> T
     """The minimum of :func:`temperature_loss`: the eta at which KL(psi || prior) is epsilon, or ``MINIMUM`` if none is that large.
 
     The KL falls as eta rises, so it is bisected, in the logarithm of eta. From above eta is bounded, because
-    KL <= range(A)^2 / (8 eta^2) (Hoeffding's lemma, integrated).
+    KL <= range(A)^2 / (8 eta^2) (Hoeffding's lemma under psi).
     """
     spread = advantage.max() - advantage.min()
     low = torch.full_like(spread, math.log(MINIMUM))

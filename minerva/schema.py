@@ -114,7 +114,6 @@ class VMPO:
     epsilon_mu: float = above(0)
     epsilon_sigma: float = above(0)
     epsilon_kl: float = above(0)
-    epsilon_final: float = above(0, 1)
     norm_value: bool = MISSING
     optimizer: str = one_of("adam", "sgd")
     adam_eps: float = above(0)
@@ -250,7 +249,7 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainer.total_steps={trainer['total_steps']}: allowed is at least {size}"
     if algo.get("adaptive_lr_min", 0) > algo.get("adaptive_lr_max", 1):
         yield f"algo.adaptive_lr_min={algo['adaptive_lr_min']}: allowed is at most adaptive_lr_max={algo['adaptive_lr_max']}"
-    if algo.get("norm_adv") and algo["minibatch_size"] == 1:
+    if algo["_target_"] == PPO._target_ and algo["norm_adv"] and algo["minibatch_size"] == 1:
         yield "algo.minibatch_size=1: allowed is at least 2 with algo.norm_adv=true, for one sample has no deviation"
     if (algo.get("minibatch_size") or 1) > rollout:
         yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"

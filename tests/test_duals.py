@@ -75,6 +75,13 @@ def test_the_solution_is_scipys():
     assert eta == pytest.approx(minimize_scalar(dual, bounds=(1e-3, 1e3), method="bounded").x, rel=1e-3)
 
 
+def test_the_solution_is_found_where_it_is_nearest_to_its_bound():
+    # Two samples have the largest variance of their range: eta is 35.3536, and the bound 1 / sqrt(8e-4) = 35.3553.
+    advantage = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    eta = solve_temperature(advantage, uniform(2), 1e-4)
+    assert temperature_kl(eta, advantage, uniform(2)).item() == pytest.approx(1e-4, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     "advantage",
     [[3.0], [2.0, 2.0, 2.0], [0.0, 1e-300], [1.0, 0.0]],

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.returns import discounted_returns, explained_variance, gae
+from minerva.returns import advantages, discounted_returns, explained_variance, gae
+from minerva.types import Rollout
 
 # Four steps of two environments; gamma = lambda = 1/2, so that all numbers are exact.
 # Environment 0 terminates at its second step (what follows is worth 0, not 100), environment 1 is cut at its third
@@ -32,6 +33,26 @@ def test_discounted_returns_equal_the_numbers_worked_out_by_hand():
     #   environment 1: -1 + 10/2 = 4;  4 + 8/2 = 8 (cut, worth 8 from there); 0 + 8/2 = 4;  2 + 4/2 = 4
     returns = discounted_returns(REWARD, NEXT_VALUE, TERMINATED, TRUNCATED, gamma=0.5)
     torch.testing.assert_close(returns, torch.tensor([[2.5, 4], [3, 4], [6, 8], [8, 4]]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "advantage"),
+    [
+        ("gae", [[1.25, 1.625], [1, -1.5], [5, 6], [4, 4]]),
+        ("dae", [[1, 2], [1, -3], [4, 6], [4, 4]]),
+        ("returns", [[1.5, 2], [1, 0], [6, 6], [4, 4]]),
+    ],
+)
+def test_estimators_equal_the_numbers_worked_out_by_hand(estimator, advantage):
+    unused = torch.full_like(REWARD, torch.nan)
+    rollout = Rollout(
+        obs=unused, action=unused, log_prob=unused, policy=unused,
+        reward=REWARD, value=VALUE, next_value=NEXT_VALUE, terminated=TERMINATED, truncated=TRUNCATED,
+    )  # fmt: skip
+    expected = torch.tensor(advantage)
+    result, target = advantages(rollout, estimator=estimator, gamma=0.5, gae_lambda=0.5)
+    torch.testing.assert_close(result, expected.float(), rtol=0, atol=0)
+    torch.testing.assert_close(target, expected + VALUE, rtol=0, atol=0)
 
 
 def random_rollout(steps: int = 40, num: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

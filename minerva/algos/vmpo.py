@@ -18,7 +18,7 @@ from minerva.returns import advantages, explained_variance
 from minerva.types import Decision, Rollout, State
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-# The parts of a policy's KL as Distribution.kl names them: what metrics call each, and its letter in the paper.
+# The parts of a policy's KL as Distribution.kl names them: what metrics call each, and the suffix of its alpha and epsilon.
 PARTS = {"mean": ("mean", "mu"), "std": ("std", "sigma"), "kl": ("all", "kl")}
 
 
@@ -36,24 +36,23 @@ class VMPO:
         gae_lambda: lambda of GAE in [0, 1].
         norm_adv: normalise the advantages of each rollout.
         topk_fraction: part of the samples, in (0, 1], that the E-step keeps: those of largest advantage.
-        temperature: how eta is found: ``"solve"`` for each rollout, or ``"gradient"``, by Adam.
-        temperature_init: first eta, >= 1e-8.
-        temperature_lr: learning rate of eta, where it is found by gradient.
+        temperature: how eta is found: ``"solve"`` for each rollout, or ``"gradient"``, by ``m_steps`` steps of Adam a rollout.
+        temperature_init: first eta, >= 1e-8; of no effect where it is solved.
+        temperature_lr: learning rate of eta; of no effect where it is solved.
         alpha_init: first alphas, >= 1e-8.
         alpha_lr: their learning rate.
-        epsilon_eta: bound of KL(psi || uniform), in nats.
+        epsilon_eta: bound of KL(psi || uniform), or of that to the samples' weights, in nats.
         epsilon_mu, epsilon_sigma: bounds of the parts of a continuous policy's KL, in nats.
         epsilon_kl: bound of a discrete policy's KL, in nats.
-        epsilon_final: what ``epsilon_mu``, ``epsilon_sigma`` and ``epsilon_kl`` are multiplied with at the end of the run, in
-            (0, 1]; linear in between.
         norm_value: normalise the value targets (PopArt, arXiv 1602.07714).
         optimizer: ``"adam"`` or ``"sgd"``.
         adam_eps: epsilon of Adam.
         learning_rate: the first learning rate of the policy, > 0.
-        value_learning_rate: the first learning rate of the value function, > 0.
+        value_learning_rate: the first learning rate of the value function alone (an encoder that is shared has the
+            policy's), > 0.
         lr_schedule: ``"constant"``, or ``"linear"`` to 0 at the end, for both.
         max_grad_norm: bound of the norm of the policy's gradient; None for none.
-        value_max_grad_norm: bound of the norm of the value function's gradient; None for none.
+        value_max_grad_norm: bound of the norm of the gradient of the value function alone; None for none.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class VMPO:
         epsilon_mu: float,
         epsilon_sigma: float,
         epsilon_kl: float,
-        epsilon_final: float,
         norm_value: bool,
         optimizer: str,
         adam_eps: float,
@@ -91,10 +89,9 @@ class VMPO:
         self.network, self.horizon = network, num_steps
         self.m_steps, self.minibatch_size, self.target_period = m_steps, minibatch_size, target_period
         self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
-        self.topk_fraction, self.solve, self.norm_value = topk_fraction, temperature == "solve", norm_value
+        self.topk_fraction, self.solve_eta, self.norm_value = topk_fraction, temperature == "solve", norm_value
         self.epsilon_eta = epsilon_eta
-        self.first_epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
-        self.epsilon, self.epsilon_final = self.first_epsilon, epsilon_final
+        self.epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
         self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
         self.max_grad_norms = (max_grad_norm, value_max_grad_norm)
         # The target sees observations as the policy does: the normaliser is one for both.
@@ -102,10 +99,10 @@ class VMPO:
         self.updates = 0
 
         eps = {} if optimizer == "sgd" else {"eps": adam_eps}
-        self.parameters = (network.policy_parameters(), network.value_parameters())
-        groups = [{"params": p, "lr": lr} for p, lr in zip(self.parameters, self.learning_rates, strict=True)]
+        self.policy_and_value = (network.policy_parameters(), network.value_parameters())
+        groups = [{"params": p, "lr": lr} for p, lr in zip(self.policy_and_value, self.learning_rates, strict=True)]
         self.optimizer = OPTIMIZERS[optimizer](groups, fused=True, **eps)
-        device = self.parameters[0][0].device
+        device = self.policy_and_value[0][0].device
         self.eta = torch.tensor(temperature_init, dtype=torch.float64, device=device, requires_grad=True)
         self.alpha = {
             part: torch.tensor(alpha_init, device=device, requires_grad=True) for part in network.policy_head.kl_parts
@@ -157,9 +154,6 @@ class VMPO:
             # LaTeX: \beta = \beta_0 \, (1 - \mathrm{progress})
             for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
                 group["lr"] = rate * (1 - progress)
-        # LaTeX: \epsilon_p = \epsilon_{p,0} \, (1 - (1 - f) \, \mathrm{progress})
-        shrink = 1 - (1 - self.epsilon_final) * progress
-        self.epsilon = {part: shrink * epsilon for part, epsilon in self.first_epsilon.items()}
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
@@ -199,20 +193,21 @@ class VMPO:
         self, advantage: Tensor, restarting: Tensor, importance: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """psi [B] of sum 1, which samples make D~ [B] (psi is zero elsewhere), and metrics; all arguments are [B]."""
+        prior = (restarting * importance).double()
+        valid = prior > 0
+        if not valid.any():
+            raise ValueError("restarting_weights and importance_weights: at least one sample must be above 0 in both")
         if self.norm_adv:
             # LaTeX: A \leftarrow (A - \mathrm{mean}(A)) \,/\, (\mathrm{std}(A) + 10^{-8})
-            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-        prior = (restarting * importance).double()
-        if not (prior > 0).any():
-            raise ValueError("restarting_weights and importance_weights: at least one sample must be above 0 in both")
+            advantage = (advantage - advantage[valid].mean()) / (advantage[valid].std(correction=0) + 1e-8)
         # LaTeX: \tilde{\mathcal D} = \{ i : A_i \ge A_{(k)} \}, \quad k = \lfloor f \, |\mathcal D| \rfloor
         # Ties with the last are all in: to choose among them would be to choose by their place in the rollout.
-        candidates = advantage[prior > 0]
+        candidates = advantage[valid]
         threshold = candidates.topk(max(1, int(self.topk_fraction * len(candidates)))).values[-1]
-        selected = (prior > 0) & (advantage >= threshold)
+        selected = valid & ~(advantage < threshold)  # NaN is in, so that the loss shows it
         best, log_prior = advantage[selected].double(), prior[selected].log().log_softmax(0)
 
-        if self.solve:
+        if self.solve_eta:
             with torch.no_grad():
                 self.eta.copy_(solve_temperature(best, log_prior, self.epsilon_eta))
         else:
@@ -223,20 +218,17 @@ class VMPO:
         with torch.no_grad():
             psi = torch.zeros_like(advantage)
             psi[selected] = temperature_weights(self.eta, best, log_prior).to(psi.dtype)
-            return (
-                psi,
-                selected,
-                {
-                    "vmpo/temperature_raw": self.eta.clone(),
-                    "vmpo/dual_loss": temperature_loss(self.eta, best, log_prior, self.epsilon_eta),
-                    "vmpo/kl_over_epsilon_eta": temperature_kl(self.eta, best, log_prior) / self.epsilon_eta,
-                    "vmpo/adv_std_over_temperature": advantage.std(correction=0) / self.eta,
-                    "vmpo/selected_frac": selected.double().mean(),
-                    "vmpo/threshold": threshold,
-                    # LaTeX: \mathrm{ESS} = 1 \,/\, \textstyle\sum_i \psi_i^2
-                    "vmpo/ess": 1 / psi.square().sum(),
-                },
-            )
+            metrics = {
+                "vmpo/temperature_raw": self.eta.clone(),
+                "vmpo/dual_loss": temperature_loss(self.eta, best, log_prior, self.epsilon_eta),
+                "vmpo/kl_over_epsilon_eta": temperature_kl(self.eta, best, log_prior) / self.epsilon_eta,
+                "vmpo/adv_std_over_temperature": candidates.std(correction=0) / self.eta,
+                "vmpo/selected_frac": selected.double().mean(),
+                "vmpo/threshold": threshold,
+                # LaTeX: \mathrm{ESS} = 1 \,/\, \textstyle\sum_i \psi_i^2
+                "vmpo/ess": 1 / psi.square().sum(),
+            }
+        return psi, selected, metrics
 
     def _m_step(self, rollout: Rollout, psi: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Fit policy and value function; returns the means of the terms of their losses."""
@@ -251,7 +243,7 @@ class VMPO:
                 self.optimizer.zero_grad()
                 self.dual_optimizer.zero_grad()
                 losses["loss/total"].backward()
-                for parameters, bound in zip(self.parameters, self.max_grad_norms, strict=True):
+                for parameters, bound in zip(self.policy_and_value, self.max_grad_norms, strict=True):
                     if bound is not None:
                         nn.utils.clip_grad_norm_(parameters, bound)
                 self.optimizer.step()
