@@ -147,17 +147,6 @@ def test_the_covariance_is_not_bounded_by_the_mean_nor_the_mean_by_the_covarianc
         assert (log_std if still == "mean" else mean_bias).abs().min() > 0.01
 
 
-def test_minibatches_estimate_the_sum_over_the_whole_batch():
-    vmpo = make()
-    batch = collect(vmpo)
-    obs, action, old = batch.obs.flatten(0, 1), batch.action.flatten(0, 1), batch.policy.flatten(0, 1)
-    weight, target = torch.rand(16), torch.randn(16)
-    whole = vmpo._losses(obs, action, old, weight, target)
-    halves = [vmpo._losses(obs[i], action[i], old[i], weight[i], target[i]) for i in (slice(8), slice(8, 16))]
-    for name, loss in whole.items():
-        assert (halves[0][name] + halves[1][name]).item() / 2 == pytest.approx(loss.item(), abs=1e-5)
-
-
 STILL = {"optimizer": "sgd", "learning_rate": 1e-30, "value_learning_rate": 1e-30, "m_steps": 1}  # moves nothing
 
 
