@@ -15,6 +15,7 @@ def main(cfg: DictConfig) -> float:
     """Train as ``cfg`` says; returns the final ``eval/return_mean``."""
     with config.one_line_errors(), Run(config.run_dir()) as run:
         config.check(cfg)
+        config.settle(cfg, run.run_dir)
         import torch  # here, and not for --help, --cfg, tab completion and mistakes
 
         from minerva.collector import Collector
@@ -27,10 +28,10 @@ def main(cfg: DictConfig) -> float:
         env = config.build(cfg.env)
         eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0)
         network = config.build(cfg.network, spec=env.spec).to(device)
-        algo = config.build(cfg.algo, network=network)
+        algo = config.build(cfg.algo, network=network, compile=cfg.compile)
         reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
         seed = derive(cfg.seed, "train")
-        collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device)
+        collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device, compile=cfg.compile)
         evaluator = Evaluator(env=eval_env, seed=derive(cfg.seed, "eval"), device=device)
         parts = {
             "algo": algo,

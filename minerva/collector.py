@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compiled import compile_function, swapped
 from minerva.errors import UserError
-from minerva.types import Algorithm, RewardTransform, Rollout, State, VectorEnv
+from minerva.types import Algorithm, Decision, EnvSpec, Network, RewardTransform, Rollout, State, VectorEnv
 
 
 class Collector:
     """Fills rollouts of T steps of N environments.
 
-    Only the actor runs while stepping; values and log-probabilities follow for the whole rollout at once.
+    Only what must happen between two steps does: the policy, and the environments. Values, log-probabilities, statistics of
+    episodes and the transformation of rewards follow for the whole rollout at once.
 
     Args:
         env: the environments; reset here.
-        algo: chooses the actions.
+        algo: its actor chooses the actions.
         reward_transform: from raw rewards to those the algorithm learns from; its state is kept with this one's.
         seed: of the environments.
         device: where the networks are; the rollout is made on the CPU and moved there once.
+        compile: whether to compile the policy.
     """
 
     def __init__(
@@ -31,16 +36,18 @@ class Collector:
         reward_transform: RewardTransform,
         seed: int,
         device: torch.device,
+        compile: bool,
     ) -> None:
         self.env, self.algo, self.reward_transform, self.device = env, algo, reward_transform, device
         steps, num, spec = algo.horizon, env.num_envs, env.spec
-        self._obs = torch.zeros(steps, num, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
-        self._final_obs = torch.zeros_like(self._obs)
+        self._act = compiled_policy(algo.actor, num, spec) if compile else algo.actor.act
+        # One row more than steps: the last is what the next rollout begins with.
+        self._obs = torch.zeros(steps + 1, num, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
         self._reward = torch.zeros(steps, num)
-        self._terminated = torch.zeros(steps, num, dtype=torch.bool)
-        self._truncated = torch.zeros(steps, num, dtype=torch.bool)
+        self._terminated, self._truncated = torch.zeros(2, steps, num, dtype=torch.bool)
+        self._final: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, environments, what their episodes ended on
 
-        self._next_obs = torch.as_tensor(env.reset(seed)).clone()
+        self._obs[-1] = torch.as_tensor(env.reset(seed))
         self._episode_return = np.zeros(num)
         self._episode_length = np.zeros(num, dtype=np.int64)
         self._cut = np.full(num, env.stagger > 0)  # the first episodes, which may be cut short, are not counted
@@ -53,27 +60,32 @@ class Collector:
         Raises:
             UserError: an observation or reward is not finite.
         """
-        samples, policies = [], []
+        decisions: list[Decision] = []
+        try:
+            self._play(decisions)
+        finally:  # a bad number is the reason for what an environment says of the action that came of it
+            self._check_finite(step, len(decisions))
+        self._count_episodes()
+        ended = (self._terminated | self._truncated).numpy()
+        reward = torch.as_tensor(self.reward_transform(self._reward.numpy(), ended), dtype=torch.float32)
+        sample = torch.stack([decision.sample for decision in decisions])
+        return self._rollout(sample, torch.stack([decision.policy for decision in decisions]), reward)
+
+    def _play(self, decisions: list[Decision]) -> None:
+        self._obs[0] = self._obs[-1]
+        self._final = []
+        noise = self.algo.actor.noise(self.algo.horizon, self.env.num_envs).unbind()
+        obs_rows, obs_arrays, on_cpu = self._obs.unbind(), self._obs.numpy(), self.device.type == "cpu"
+        rewards, terminated, truncated = (x.numpy() for x in (self._reward, self._terminated, self._truncated))
         for t in range(self.algo.horizon):
-            self._obs[t] = self._next_obs
-            decision = self.algo.act(self._next_obs.to(self.device))
-            samples.append(decision.sample)
-            policies.append(decision.policy)
-            outcome = self.env.step(decision.action.cpu().numpy())
+            decision = self._act(obs_rows[t] if on_cpu else obs_rows[t].to(self.device), noise[t])
+            outcome = self.env.step(decision.action.numpy() if on_cpu else decision.action.cpu().numpy())
+            decisions.append(decision)
+            rewards[t], terminated[t], truncated[t] = outcome.reward, outcome.terminated, outcome.truncated
+            obs_arrays[t + 1] = outcome.obs
             ended = outcome.terminated | outcome.truncated
-            self._check_finite(
-                step + t * self.env.num_envs,
-                observation=outcome.final_obs,
-                reward=outcome.reward,
-                first_observation=outcome.obs,
-            )
-            self._count_episodes(outcome.reward, ended)
-            self._reward[t] = torch.as_tensor(self.reward_transform(outcome.reward, ended))
-            self._terminated[t] = torch.as_tensor(outcome.terminated)
-            self._truncated[t] = torch.as_tensor(outcome.truncated)
-            self._final_obs[t] = torch.as_tensor(outcome.final_obs)
-            self._next_obs.copy_(torch.as_tensor(outcome.obs))
-        return self._rollout(torch.stack(samples), torch.stack(policies))
+            if ended.any():
+                self._final.append((t, ended.nonzero()[0], outcome.final_obs[ended]))
 
     def metrics(self) -> dict[str, float]:
         """Mean raw return and length of the episodes that ended since the last call; NaN where none did."""
@@ -86,7 +98,7 @@ class Collector:
         return {
             "env": self.env.state_dict(),
             "reward_transform": self.reward_transform.state_dict(),
-            "obs": self._next_obs.clone(),
+            "obs": self._obs[-1].clone(),
             "episode_return": torch.from_numpy(self._episode_return.copy()),
             "episode_length": torch.from_numpy(self._episode_length.copy()),
             "cut": torch.from_numpy(self._cut.copy()),
@@ -97,48 +109,78 @@ class Collector:
         """Go on where ``state`` was taken."""
         self.env.load_state_dict(state["env"])
         self.reward_transform.load_state_dict(state["reward_transform"])
-        self._next_obs = state["obs"].clone()
+        self._obs[-1] = state["obs"]
         self._episode_return = state["episode_return"].numpy().copy()
         self._episode_length = state["episode_length"].numpy().copy()
         self._cut = state["cut"].numpy().copy()
         self._finished = list(state["finished"])
 
-    def _rollout(self, action: Tensor, policy: Tensor) -> Rollout:
-        obs = self._obs.to(self.device, copy=True)
+    def _rollout(self, sample: Tensor, policy: Tensor, reward: Tensor) -> Rollout:
+        obs, network = self._obs.to(self.device, copy=True), self.algo.network
         terminated, truncated = self._terminated.to(self.device, copy=True), self._truncated.to(self.device, copy=True)
-        value = self.algo.value(obs)
-        # What followed is the next row's observation, but for the last row, and for episodes that were cut. A
-        # terminated episode's next value is never used.
-        next_value = torch.cat([value[1:], self.algo.value(self._next_obs.to(self.device))[None]])
-        if truncated.any():
-            next_value[truncated] = self.algo.value(self._final_obs[self._truncated].to(self.device))
+        values = network.value(obs)
+        # What followed is the next row's observation, but for episodes that were cut. A terminated episode's next
+        # value is never used.
+        next_value = values[1:].clone()
+        for t, envs, final_obs in self._final:
+            next_value[t, torch.as_tensor(envs, device=self.device)] = network.value(
+                torch.as_tensor(final_obs, device=self.device)
+            )
         return Rollout(
-            obs=obs,
-            action=action,
-            reward=self._reward.to(self.device, copy=True),
+            obs=obs[:-1],
+            action=sample,
+            reward=reward.to(self.device),
             terminated=terminated,
             truncated=truncated,
-            log_prob=self.algo.log_prob(policy, action),
-            value=value,
+            log_prob=network.distribution(policy).log_prob(sample),
+            value=values[:-1],
             next_value=next_value,
             policy=policy,
         )
 
-    def _count_episodes(self, reward: np.ndarray, ended: np.ndarray) -> None:
-        self._episode_return += reward
-        self._episode_length += 1
-        for i in np.flatnonzero(ended):
+    def _count_episodes(self) -> None:
+        """Sum up the rewards of the rollout, [T, N], by episode."""
+        ended = self._terminated.numpy() | self._truncated.numpy()
+        total = self._episode_return + self._reward.numpy().cumsum(0, dtype=np.float64)
+        length = self._episode_length + np.arange(1, len(ended) + 1)[:, None]
+        for t, i in np.argwhere(ended):  # in the order of time
             if not self._cut[i]:
-                self._finished.append((float(self._episode_return[i]), int(self._episode_length[i])))
+                self._finished.append((float(total[t, i]), int(length[t, i])))
             self._cut[i] = False
-            self._episode_return[i] = self._episode_length[i] = 0
+            total[t + 1 :, i] -= total[t, i]
+            length[t + 1 :, i] -= length[t, i]
+            total[t, i] = length[t, i] = 0
+        self._episode_return, self._episode_length = total[-1].copy(), length[-1].copy()
 
-    @staticmethod
-    def _check_finite(step: int, **quantities: np.ndarray) -> None:
-        for name, array in quantities.items():
-            if not np.isfinite(array).all():
-                bad = np.argwhere(~np.isfinite(array))[0]
-                raise UserError(
-                    f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step}: the environment is at "
-                    "fault, or an action it cannot bear; what was learned before is in checkpoints/failed.pt"
-                )
+    def _check_finite(self, step: int, steps: int) -> None:
+        """Refuse what is not finite among the first ``steps`` steps of the rollout."""
+        everything = [self._obs[: steps + 1], self._reward[:steps], *(torch.as_tensor(obs) for *_, obs in self._final)]
+        if all(torch.isfinite(tensor.sum()) for tensor in everything):
+            return
+        final = {t: (envs, obs) for t, envs, obs in self._final}
+        for t in range(steps):
+            reward, first = self._reward[t].numpy(), self._obs[t + 1].numpy()
+            last = first.copy()
+            if t in final:
+                last[final[t][0]] = final[t][1]
+            for name, array in {"observation": last, "reward": reward, "first_observation": first}.items():
+                for bad in np.argwhere(~np.isfinite(array)):
+                    raise UserError(
+                        f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step + t * self.env.num_envs}: the "
+                        "environment is at fault, or an action it cannot bear; what was learned before is in "
+                        "checkpoints/failed.pt"
+                    )
+
+
+def compiled_policy(actor: Network, num_envs: int, spec: EnvSpec) -> Callable[[Tensor, Tensor], Decision]:
+    """The actor's ``act`` for ``num_envs`` observations, as one function."""
+    names = [name for name, _ in (*actor.named_parameters(), *actor.named_buffers())]
+    tensors = [tensor.detach() for _, tensor in (*actor.named_parameters(), *actor.named_buffers())]
+
+    def act(obs: Tensor, noise: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with swapped(actor, names, tensors):
+            return tuple(actor.act(obs, noise))
+
+    obs = torch.zeros(num_envs, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
+    run = compile_function(act, [obs, actor.noise(num_envs), *tensors], "the policy")
+    return lambda obs, noise: Decision(*run([obs, noise, *tensors]))

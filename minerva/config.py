@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import re
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from minerva import auto
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
 from minerva.run import locked
@@ -109,7 +112,10 @@ def load(run_dir: Path) -> DictConfig:
     if not isinstance(config, DictConfig):
         raise UserError(f"{run_dir / SAVED}: not a configuration of minerva")
     config.device = "cpu"
+    if config.get("env", {}).get("backend") == "envpool" and find_spec("envpool") is None:
+        config.env.backend = "gymnasium"  # the same task, where this one is not installed
     check(config)
+    auto.settle(config)
     return config
 
 
@@ -169,6 +175,13 @@ def _check_device(device: str) -> None:
     if torch.cuda.device_count() <= int(device.partition(":")[2] or 0):
         here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise UserError(f"device={device}: there is no such device here; allowed is {here}")
+
+
+def settle(config: DictConfig, run_dir: Path) -> None:
+    """Replace every ``auto`` by what it stands for, here and in the configuration that was saved in ``run_dir``."""
+    auto.settle(config)
+    if (run_dir / SAVED).exists():
+        OmegaConf.save(config, run_dir / SAVED)
 
 
 def run_dir() -> Path:
@@ -235,12 +248,14 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
     if locked(Path(run_dir)):
         raise UserError(f"hydra.run.dir={run_dir}: another process is training there")
     if (Path(run_dir) / "checkpoints" / "last.pt").exists():
+        config = copy.deepcopy(config)
+        auto.settle(config)
         same_identity(identity(load(Path(run_dir))), identity(config), run_dir)
 
 
 def identity(config: DictConfig) -> dict[str, Any]:
     """What makes a run that run: its algorithm, environment, network and seed, as ``{"algo.gamma": 0.99, ...}``."""
-    return {key: value for key, value in _flat(config).items() if key.split(".")[0] in (*FIXED, "seed")}
+    return {key: value for key, value in _flat(config).items() if key.split(".")[0] in (*FIXED, "seed", "compile")}
 
 
 def _flat(config: Any) -> dict[str, Any]:

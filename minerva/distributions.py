@@ -26,10 +26,17 @@ class Categorical:
         self.params = params
         self.log_probs = F.log_softmax(params, dim=-1)
 
-    def sample(self) -> Tensor:
-        """Actions [...], int64."""
-        probs = self.log_probs.detach().exp()
-        return torch.multinomial(probs.view(-1, probs.shape[-1]), 1).view(probs.shape[:-1])
+    @staticmethod
+    def noise(*shape: int, device: torch.device) -> Tensor:
+        """What chance adds to the ``params`` of shape ``shape``: Gumbel's distribution."""
+        # LaTeX: g = -\log e, \quad e \sim \mathrm{Exp}(1)
+        return -torch.empty(*shape, device=device).exponential_().log()
+
+    def sample(self, noise: Tensor | None = None) -> Tensor:
+        """Actions [...], int64, by the Gumbel-max trick (Maddison et al. 2014, arXiv 1411.0030)."""
+        noise = self.noise(*self.params.shape, device=self.params.device) if noise is None else noise
+        # LaTeX: \arg\max_a \left[ \log p(a) + g_a \right] \sim p
+        return (self.log_probs + noise).argmax(dim=-1)
 
     def mode(self) -> Tensor:
         """The likeliest actions [...], int64."""
@@ -68,9 +75,15 @@ class Gaussian:
         self.mean, self.log_std = params.chunk(2, dim=-1)
         self.std = self.log_std.exp()
 
-    def sample(self) -> Tensor:
-        """Samples [..., D]."""
-        return torch.normal(self.mean.detach(), self.std.detach())
+    @staticmethod
+    def noise(*shape: int, device: torch.device) -> Tensor:
+        """What chance adds to the means, which are half of the ``params`` of shape ``shape``."""
+        return torch.randn(*shape[:-1], shape[-1] // 2, device=device)
+
+    def sample(self, noise: Tensor | None = None) -> Tensor:
+        """Samples [..., D], without gradient."""
+        noise = self.noise(*self.params.shape, device=self.params.device) if noise is None else noise
+        return self.mean.detach() + self.std.detach() * noise
 
     def mode(self) -> Tensor:
         """The means [..., D]."""

@@ -36,7 +36,7 @@ class Evaluator:
         returns, lengths = [], []
         obs = self.env.reset(self.seed)
         while left.any():
-            action = algo.act(torch.as_tensor(obs).to(self.device), deterministic=True).action
+            action = algo.actor.act(torch.as_tensor(obs).to(self.device)).action
             step = self.env.step(action.cpu().numpy())
             obs = step.obs
             total += step.reward

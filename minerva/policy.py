@@ -46,7 +46,9 @@ class Policy:
         if not single and array.shape[1:] != shape:
             raise ValueError(f"obs of shape {array.shape}: allowed is {shape}, or a batch of it")
         batch = torch.as_tensor(array[None] if single else array)
-        action = self.algo.act(batch, deterministic).action.numpy()
+        with torch.no_grad():
+            noise = None if deterministic else self.algo.actor.noise(len(batch))
+            action = self.algo.actor.act(batch, noise).action.numpy()
         if isinstance(self.spec.action, spaces.Box):
             action = np.clip(action, self.spec.action.low, self.spec.action.high)
         return action[0] if single else action
@@ -66,7 +68,7 @@ def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
     cfg = config.load(Path(run))
     env = config.build(cfg.env, num_envs=1)
     env.close()
-    algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec))
+    algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
     try:
         algo.load_state_dict(saved["state"]["algo"])
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:

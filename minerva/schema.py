@@ -6,12 +6,13 @@ The values and what they mean are in ``conf/``: a schema says what may stand the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from minerva.errors import UserError
 
 MISSING: Any = "???"  # OmegaConf's word for a value that must be given
+AUTO = "auto"  # settled when a run begins, see minerva/auto.py
 LARGEST = 1e308  # a bound for what has none, that infinity does not meet
 
 
@@ -22,7 +23,8 @@ class Rule:
     low: float | None = None
     high: float | None = None
     open_low: bool = False
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
+    auto: bool = False
 
     def allows(self, value: Any) -> bool:
         """Whether ``value`` satisfies the rule, or for a list each of its elements; None always does."""
@@ -30,14 +32,20 @@ class Rule:
             return all(self.allows(element) for element in value)
         if value is None:
             return True
+        if self.auto and value == AUTO:
+            return True
         if self.choices:
             return value in self.choices
+        if self.auto and not isinstance(value, int):
+            return False
         above = self.low is None or (value > self.low if self.open_low else value >= self.low)
         return above and (self.high is None or value <= self.high)  # False for NaN
 
     def __str__(self) -> str:
+        if self.auto:
+            return f"{AUTO}, or {replace(self, auto=False)}"
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return "one of " + ", ".join(str(choice).lower() for choice in self.choices)
         if self.high is not None and self.high < LARGEST:
             return f"{'above' if self.open_low else 'from'} {self.low:.10g} to {self.high:.10g}"
         return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
@@ -61,6 +69,11 @@ def at_least(low: float) -> Any:
 def one_of(*choices: str) -> Any:
     """One of some words."""
     return field(default=MISSING, metadata={"rule": Rule(choices=choices)})
+
+
+def auto_or_at_least(low: int) -> Any:
+    """A whole number >= low, or the word ``auto``."""
+    return field(default=MISSING, metadata={"rule": Rule(low, LARGEST, auto=True)})
 
 
 @dataclass
@@ -125,9 +138,12 @@ class VMPO:
 
 
 @dataclass
-class GymnasiumEnv:
-    _target_: str = "minerva.envs.gymnasium.GymnasiumVectorEnv"
+class Env:
+    _target_: str = "minerva.envs.make.make"
     id: str = MISSING
+    backend: str = one_of("auto", "gymnasium", "envpool")
+    allow_different: bool = MISSING
+    threads: Any = auto_or_at_least(1)
     kwargs: dict[str, Any] = field(default_factory=dict)
     num_envs: int = at_least(1)
     max_episode_steps: int | None = at_least(1)
@@ -190,7 +206,8 @@ class Train:
 
     seed: int = between(0, 2**32 - 1)
     device: str = MISSING
-    threads: int = at_least(1)
+    threads: Any = auto_or_at_least(1)
+    compile: Any = one_of("auto", True, False)
     algo: Any = MISSING
     env: Any = MISSING
     reward: Any = MISSING
@@ -205,7 +222,7 @@ SCHEMAS: dict[str, type] = {
     "reward": Reward,
     "algo/ppo": PPO,
     "algo/vmpo": VMPO,
-    "env/gymnasium": GymnasiumEnv,
+    "env/gymnasium": Env,
     "network/mlp": ActorCritic,
     "trainer/default": Trainer,
     "logger/tensorboard": TensorBoard,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 State = dict[str, Any]
+UNBOUNDED = 1e10  # a bound of an action this large is none: dm_control's way to write it
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class RewardTransform(Stateful, Protocol):
     """From raw rewards to those an algorithm learns from."""
 
     def __call__(self, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """Of ``reward`` [N]; ``ended`` [N] says whose episode ended with it."""
+        """Of ``reward`` [T, N]; ``ended`` [T, N] says whose episode ended with it."""
         ...
 
 
@@ -130,8 +132,13 @@ class Distribution(Protocol):
     params: Tensor
     kl_parts: tuple[str, ...]
 
-    def sample(self) -> Tensor:
-        """One action for each element of the batch, without gradient."""
+    @staticmethod
+    def noise(*shape: int, device: torch.device) -> Tensor:
+        """Random numbers for :meth:`sample`, of distributions with ``params`` of ``shape``."""
+        ...
+
+    def sample(self, noise: Tensor | None = None) -> Tensor:
+        """One action for each element of the batch, without gradient; of ``noise``, which is drawn where there is none."""
         ...
 
     def mode(self) -> Tensor:
@@ -155,8 +162,7 @@ class Distribution(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What a policy did.
 
     Attributes:
@@ -170,26 +176,38 @@ class Decision:
     policy: Tensor
 
 
-class Algorithm(Stateful, Protocol):
-    """Learns a policy from rollouts.
+class Network(Protocol):
+    """A policy and a value function; a ``torch.nn.Module``."""
 
-    Attributes:
-        horizon: T, the steps of each environment in one rollout.
-    """
+    def act(self, obs: Tensor, noise: Tensor | None = None) -> Decision:
+        """Choose actions for ``obs`` [N, *obs_shape]; the likeliest, where chance gives no ``noise``."""
+        ...
 
-    horizon: int
-
-    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
-        """Choose actions for ``obs`` [N, *obs_shape]."""
+    def noise(self, *shape: int) -> Tensor:
+        """Random numbers [*shape, ...] for as many actions."""
         ...
 
     def value(self, obs: Tensor) -> Tensor:
         """V(obs) [...] for ``obs`` [..., *obs_shape]."""
         ...
 
-    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
-        """log p(action) [...] under the distribution whose parameters are ``policy`` [..., P]."""
+    def distribution(self, params: Tensor) -> Any:
+        """The :class:`Distribution` with these ``params`` [..., P]."""
         ...
+
+
+class Algorithm(Stateful, Protocol):
+    """Learns a policy from rollouts.
+
+    Attributes:
+        horizon: T, the steps of each environment in one rollout.
+        network: what learns.
+        actor: the network whose policy acts: the same, or a target.
+    """
+
+    horizon: int
+    network: Network
+    actor: Network
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learn from one rollout; ``progress`` in [0, 1] drives the schedules. Returns metrics, always the same keys."""

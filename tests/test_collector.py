@@ -1,5 +1,6 @@
 import io
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ class Numbered:
         ended = self.time == [3, 4]
         self.episode += ended
         self.time[ended] = 0
-        return Step(self.observe(), reward, ended & [True, False], ended & [False, True], final_obs)
+        obs = np.where(ended[:, None], self.observe(), final_obs)
+        return Step(obs, reward, ended & [True, False], ended & [False, True], final_obs)
 
     def close(self) -> None: ...
 
@@ -63,18 +65,21 @@ class Stub:
     """V(s) = s + 1/2; the parameters of the policy are -s and 7, the action is s mod 5."""
 
     def __init__(self, horizon: int) -> None:
-        self.horizon = horizon
+        self.horizon, self.network, self.actor = horizon, self, self
 
-    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
-        assert not deterministic
+    def noise(self, *shape: int) -> Tensor:
+        return torch.zeros(shape)
+
+    def act(self, obs: Tensor, noise: Tensor | None = None) -> Decision:
+        assert noise.shape == obs.shape[:1]
         action = obs[:, 0].long() % 5
         return Decision(action, action, torch.stack([-obs[:, 0], torch.full((len(obs),), 7.0)], dim=-1))
 
     def value(self, obs: Tensor) -> Tensor:
         return obs[..., 0] + 0.5
 
-    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
-        return policy[..., 0] * 1000 + action
+    def distribution(self, policy: Tensor) -> Any:
+        return SimpleNamespace(log_prob=lambda action: policy[..., 0] * 1000 + action)
 
 
 class Negated:
@@ -100,6 +105,7 @@ def make(horizon: int = 5, env: Any = None, reward_transform: Any = None, seed: 
         reward_transform=reward_transform or Negated(),
         seed=seed,
         device=torch.device("cpu"),
+        compile=False,
     )
 
 
@@ -151,7 +157,7 @@ def test_rewards_are_transformed_and_statistics_are_not():
     collector = make(5, reward_transform=transform)
     assert collector.collect(0).reward.tolist() == [[-1, -2]] * 5
     ended = [[False, False], [False, False], [True, False], [False, True], [False, False]]
-    assert transform.seen == [([1, 2], e) for e in ended]
+    assert transform.seen == [([[1, 2]] * 5, ended)]
     # Episodes of 3 steps of 1 and of 4 steps of 2.
     assert collector.metrics() == {"train/episode_return": 5.5, "train/episode_length": 3.5}
 
@@ -221,7 +227,7 @@ def test_going_on_from_a_state_is_identical_in_cartpole_with_scaled_rewards():
     def cartpole() -> Collector:
         env = GymnasiumVectorEnv(id="CartPole-v1", kwargs={}, num_envs=3, max_episode_steps=None, stagger=9)
         algo = Stub(16)
-        algo.act = lambda obs: Decision((obs[:, 2] > 0.05).long(), (obs[:, 2] > 0.05).long(), obs)
+        algo.act = lambda obs, _: Decision((obs[:, 2] > 0.05).long(), (obs[:, 2] > 0.05).long(), obs)
         reward = RewardTransform(num_envs=3, gamma=0.9, scale=True, clip=10.0)
         return make(env=env, algo=algo, reward_transform=reward, seed=5)
 

@@ -24,7 +24,7 @@ CONF = Path(__file__).parent.parent / "conf"
 
 # What train.py adds to the values of each group.
 LIVE = {
-    "algo": {"network"},
+    "algo": {"network", "compile"},
     "env": set(),
     "network": {"spec"},
     "reward": {"num_envs", "gamma"},

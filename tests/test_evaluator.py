@@ -35,10 +35,10 @@ class Stub:
     """Always the same action; counts how often it was asked, and asks to be deterministic."""
 
     def __init__(self, action: float = 0.0) -> None:
-        self.action, self.calls = action, 0
+        self.action, self.calls, self.actor = action, 0, self
 
-    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
-        assert deterministic
+    def act(self, obs: Tensor, noise: Tensor | None = None) -> Decision:
+        assert noise is None
         assert not torch.is_grad_enabled()
         self.calls += 1
         action = torch.full((len(obs), 1), self.action)

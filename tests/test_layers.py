@@ -10,14 +10,15 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "minerva"
 
 LAYERS = [
-    {"errors", "types", "schema", "explain", "config", "seeding", "run"},
-    {"returns", "distributions", "duals"},
+    {"errors", "types", "schema", "explain", "config", "auto", "fidelity", "seeding", "run"},
+    {"returns", "distributions", "duals", "compiled"},
     {"networks", "buffers", "envs", "loggers"},
+    {"learner"},
     {"algos", "collector", "evaluator", "checkpoint"},
     {"trainer", "policy"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
-BASIC = {"errors", "types", "schema", "explain", "run"}
+BASIC = {"errors", "types", "schema", "explain", "run", "auto", "fidelity"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Not imports of a module but of what a configuration names.
 BUILDERS = {("config", "loggers")}

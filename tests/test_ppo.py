@@ -37,23 +37,26 @@ def make(kind: str = "continuous", **changes) -> PPO:
         "norm_adv": True, "clip_coef": 0.2, "clip_vloss": None, "ent_coef": 0.01, "vf_coef": 0.5, "norm_value": False,
         "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01,
         "adaptive_factor": 1.2, "adaptive_lr_min": 1e-5, "adaptive_lr_max": 2e-3, "target_kl": None,
-        "optimizer": "adam", "adam_eps": 1e-5, "weight_decay": 0.0,
+        "optimizer": "adam", "adam_eps": 1e-5, "weight_decay": 0.0, "compile": False,
     }  # fmt: skip
     return PPO(network=network, **(values | changes))
 
 
 def rollout(ppo: PPO, steps: int = 8, envs: int = 2) -> Rollout:
     obs = torch.randn(steps, envs, 4)
-    decision = ppo.act(obs)
+    with torch.no_grad():
+        decision = ppo.actor.act(obs, ppo.actor.noise(steps, envs))
+        values = ppo.network.value(obs), ppo.network.value(torch.randn(steps, envs, 4))
+        log_prob = ppo.network.distribution(decision.policy).log_prob(decision.sample)
     return Rollout(
         obs=obs,
         action=decision.sample,
         reward=torch.randn(steps, envs),
         terminated=torch.zeros(steps, envs, dtype=torch.bool),
         truncated=torch.zeros(steps, envs, dtype=torch.bool),
-        log_prob=ppo.log_prob(decision.policy, decision.sample),
-        value=ppo.value(obs),
-        next_value=ppo.value(torch.randn(steps, envs, 4)),
+        log_prob=log_prob,
+        value=values[0],
+        next_value=values[1],
         policy=decision.policy,
     )
 
@@ -117,7 +120,7 @@ def test_the_normaliser_is_frozen_while_learning_and_updated_after():
 def test_linear_schedule_follows_the_progress():
     ppo = make(lr_schedule="linear")
     assert ppo.update(rollout(ppo), 0.25)["charts/learning_rate"] == pytest.approx(0.75e-2)
-    assert ppo.optimizer.param_groups[1]["lr"] == pytest.approx(1.5e-2), "the value's"
+    assert ppo.learner.rates[1] == pytest.approx(1.5e-2), "the value's"
 
 
 def test_adaptive_schedule_goes_up_below_the_target_and_down_above_within_its_bounds():
@@ -139,17 +142,17 @@ def test_target_kl_stops_the_epochs():
     for target in (None, 1e-6):
         ppo = make(target_kl=target, update_epochs=5)
         ppo.update(rollout(ppo), 0.0)
-        steps[target] = int(next(iter(ppo.optimizer.state.values()))["step"])
+        steps[target] = int(next(iter(ppo.learner.optimizer.state.values()))["step"])
     assert steps == {None: 5 * 3, 1e-6: 3}, "16 samples in three minibatches an epoch"
 
 
 def test_the_gradient_is_bounded_as_a_whole(monkeypatch):
     ppo = make(max_grad_norm=1e-3)
     norms = []
-    step = ppo.optimizer.step
+    step = ppo.learner.optimizer.step
     parameters = list(ppo.network.parameters())
     monkeypatch.setattr(
-        ppo.optimizer, "step", lambda: (norms.append(sum(p.grad.square().sum() for p in parameters) ** 0.5), step())
+        ppo.learner.optimizer, "step", lambda: (norms.append(sum(p.grad.square().sum() for p in parameters) ** 0.5), step())
     )
     ppo.update(rollout(ppo), 0.0)
     assert norms
@@ -158,7 +161,7 @@ def test_the_gradient_is_bounded_as_a_whole(monkeypatch):
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_optimizer_by_name(name):
-    optimizer = make(optimizer=name, weight_decay=0.1).optimizer
+    optimizer = make(optimizer=name, weight_decay=0.1).learner.optimizer
     assert type(optimizer).__name__.lower() == name
     assert optimizer.param_groups[0]["weight_decay"] == 0.1
     assert name == "sgd" or optimizer.param_groups[0]["eps"] == 1e-5

@@ -11,7 +11,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from minerva import config
+from minerva import auto, config
 from minerva.collector import Collector
 from minerva.seeding import seed_everything
 
@@ -27,10 +27,11 @@ def learn(algo: str, probe: str, *overrides: str):
     GlobalHydra.instance().clear()
     assert cfg.algo.gamma == GAMMA
     seed_everything(cfg.seed)
+    auto.settle(cfg)
     env = config.build(cfg.env)
-    agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec))
+    agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
     reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
-    collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))
+    collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"), compile=False)
     steps = agent.horizon * env.num_envs
     for step in range(0, cfg.trainer.total_steps - steps + 1, steps):
         agent.update(collector.collect(step), step / cfg.trainer.total_steps)
@@ -38,11 +39,11 @@ def learn(algo: str, probe: str, *overrides: str):
 
 
 def value(agent, *observations: float) -> np.ndarray:
-    return agent.value(torch.tensor(observations)[:, None]).numpy()
+    return agent.network.value(torch.tensor(observations)[:, None]).detach().numpy()
 
 
 def action(agent, *observations: float) -> np.ndarray:
-    return agent.act(torch.tensor(observations)[:, None], deterministic=True).action.numpy()
+    return agent.actor.act(torch.tensor(observations)[:, None]).action.detach().numpy()
 
 
 ALGORITHMS = pytest.mark.parametrize("algo", ["ppo", "vmpo"])

@@ -45,7 +45,7 @@ def make(kind: str = "continuous", *, network: dict | None = None, **changes) ->
         "temperature_lr": 0.1, "alpha_init": 1.0, "alpha_lr": 0.05, "epsilon_eta": 0.2, "epsilon_mu": 0.01,
         "epsilon_sigma": 0.001, "epsilon_kl": 0.01, "norm_value": False, "optimizer": "adam",
         "adam_eps": 1e-5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant",
-        "max_grad_norm": None, "value_max_grad_norm": None,
+        "max_grad_norm": None, "value_max_grad_norm": None, "compile": False,
     }  # fmt: skip
     spec = EnvSpec((4,), "float32", ACTIONS[kind])
     return VMPO(network=ActorCritic(spec=spec, **(layers | (network or {}))), **(values | changes))
@@ -53,16 +53,19 @@ def make(kind: str = "continuous", *, network: dict | None = None, **changes) ->
 
 def collect(vmpo: VMPO, steps: int = 8, envs: int = 2, reward_scale: float = 1.0) -> Rollout:
     obs = torch.randn(steps, envs, 4)
-    decision = vmpo.act(obs)
+    with torch.no_grad():
+        decision = vmpo.actor.act(obs, vmpo.actor.noise(steps, envs))
+        values = vmpo.network.value(obs), vmpo.network.value(torch.randn(steps, envs, 4))
+        log_prob = vmpo.network.distribution(decision.policy).log_prob(decision.sample)
     return Rollout(
         obs=obs,
         action=decision.sample,
         reward=reward_scale * torch.randn(steps, envs),
         terminated=torch.zeros(steps, envs, dtype=torch.bool),
         truncated=torch.zeros(steps, envs, dtype=torch.bool),
-        log_prob=vmpo.log_prob(decision.policy, decision.sample),
-        value=vmpo.value(obs),
-        next_value=vmpo.value(torch.randn(steps, envs, 4)),
+        log_prob=log_prob,
+        value=values[0],
+        next_value=values[1],
         policy=decision.policy,
     )
 
@@ -101,7 +104,7 @@ def test_the_losses_are_those_of_the_paper(kind):
     with torch.no_grad():
         for number, alpha in enumerate(vmpo.alpha.values()):
             alpha.fill_(2.0 + number)
-    losses = vmpo._losses(obs, action, old, weight, target)
+    _, losses = vmpo._losses(obs, action, old, weight, target)
 
     # weight is 6 psi: psi = 1/2, 1/4, 1/4.
     log_prob = torchs(kind, new).log_prob(action)
@@ -115,7 +118,7 @@ def test_the_losses_are_those_of_the_paper(kind):
         parts = {"mean": (2.0, 0.01, float(mean)), "std": (3.0, 0.001, float(std))}
     penalty = {name: alpha * value for name, (alpha, _, value) in parts.items()}
     alpha_loss = sum(alpha * (epsilon - value) for alpha, epsilon, value in parts.values())
-    value_loss = 0.5 * float((vmpo.value(obs) - target).square().mean())
+    value_loss = 0.5 * float((vmpo.network.value(obs) - target).square().mean())
     expected = {
         "loss/policy_weighted_nll": nll,
         **{f"loss/policy_kl_{name}_pen": value for name, value in penalty.items()},
@@ -139,7 +142,7 @@ def test_the_covariance_is_not_bounded_by_the_mean_nor_the_mean_by_the_covarianc
     moved = torch.cat([torch.full((5, 2), 0.5), torch.zeros(5, 2)], -1)
     for change, still in ((moved, "std"), (moved.roll(2, -1), "mean")):
         old = (new + change).detach()
-        losses = vmpo._losses(obs, torch.zeros(5, 2), old, torch.zeros(5), torch.zeros(5))
+        _, losses = vmpo._losses(obs, torch.zeros(5, 2), old, torch.zeros(5), torch.zeros(5))
         assert losses[f"loss/policy_kl_{still}_pen"].item() == pytest.approx(0, abs=1e-6)
         gradient = torch.autograd.grad(losses["loss/policy"], vmpo.network.policy_head.parameters(), allow_unused=True)
         log_std, mean_bias = gradient[0], gradient[2]
@@ -392,10 +395,10 @@ def test_the_kl_is_that_of_the_whole_batch_from_the_policy_that_acted():
 def test_the_target_acts_and_is_copied_every_period():
     vmpo = make(target_period=3)
     obs = torch.randn(5, 4)
-    first = vmpo.act(obs, deterministic=True).policy[:, 2:]  # the deviations, which no normaliser changes
+    first = vmpo.actor.act(obs).policy[:, 2:]  # the deviations, which no normaliser changes
     for number in range(1, 7):
         vmpo.update(collect(vmpo), 0.0)
-        acted, online = vmpo.act(obs).policy, vmpo.network.policy(obs).params
+        acted, online = vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).policy, vmpo.network.policy(obs).params
         assert torch.equal(acted, online) is (number % 3 == 0)
         assert torch.equal(acted[:, 2:], first) is (number < 3)
     assert vmpo.target.normalizer is vmpo.network.normalizer
@@ -405,10 +408,10 @@ def test_the_value_is_the_networks_and_the_likeliest_action_the_targets():
     vmpo = make(target_period=3)
     vmpo.update(collect(vmpo), 0.0)
     obs = torch.randn(5, 4)
-    assert torch.equal(vmpo.value(obs), vmpo.network.value(obs))
-    assert not torch.equal(vmpo.value(obs), vmpo.target.value(obs))
-    assert torch.equal(vmpo.act(obs, deterministic=True).action, vmpo.target.policy(obs).mean)
-    assert not torch.equal(vmpo.act(obs).action, vmpo.act(obs).action)
+    assert torch.equal(vmpo.network.value(obs), vmpo.network.value(obs))
+    assert not torch.equal(vmpo.network.value(obs), vmpo.target.value(obs))
+    assert torch.equal(vmpo.actor.act(obs).action, vmpo.target.policy(obs).mean)
+    assert not torch.equal(vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action, vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action)
 
 
 def test_the_normaliser_is_frozen_while_learning_and_updated_after():
@@ -448,17 +451,18 @@ def test_linear_schedule_follows_the_progress():
     vmpo = make(lr_schedule="linear")
     metrics = vmpo.update(collect(vmpo), 0.25)
     assert metrics["charts/learning_rate"] == pytest.approx(0.75e-2)
-    assert vmpo.optimizer.param_groups[1]["lr"] == pytest.approx(1.5e-2), "the value's"
+    assert vmpo.learner.rates[1] == pytest.approx(1.5e-2), "the value's"
 
 
 def test_the_gradients_of_policy_and_value_are_bounded_apart(monkeypatch):
     vmpo = make(max_grad_norm=1e-3, value_max_grad_norm=1e-4)
-    norms, step = [], vmpo.optimizer.step
+    norms, step = [], vmpo.learner.optimizer.step
+    parameters = vmpo.network.policy_parameters(), vmpo.network.value_parameters()
     monkeypatch.setattr(
-        vmpo.optimizer,
+        vmpo.learner.optimizer,
         "step",
         lambda: (
-            norms.append([sum(float(p.grad.square().sum()) for p in group) ** 0.5 for group in vmpo.policy_and_value]),
+            norms.append([sum(float(p.grad.square().sum()) for p in group) ** 0.5 for group in parameters]),
             step(),
         ),
     )
@@ -468,7 +472,7 @@ def test_the_gradients_of_policy_and_value_are_bounded_apart(monkeypatch):
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_optimizer_by_name(name):
-    optimizer = make(optimizer=name).optimizer
+    optimizer = make(optimizer=name).learner.optimizer
     assert type(optimizer).__name__.lower() == name
     assert name == "sgd" or optimizer.param_groups[0]["eps"] == 1e-5
 
@@ -493,7 +497,7 @@ def test_state_goes_on_exactly(kind, options):
     results = []
     for vmpo in (one, other):
         torch.manual_seed(1)
-        results.append((vmpo.update(batch, 0.0), vmpo.act(batch.obs).action))
+        results.append((vmpo.update(batch, 0.0), vmpo.actor.act(batch.obs).action))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
     for name, tensor in one.network.state_dict().items():

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from minerva.learner import Group, Learner
 from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import advantages, explained_variance
-from minerva.types import Decision, Rollout, State
-
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+from minerva.types import Rollout, State
 
 
 class PPO:
@@ -45,6 +43,7 @@ class PPO:
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``.
         adam_eps: epsilon of Adam and AdamW.
         weight_decay: of AdamW and SGD; Adam's is an L2 penalty.
+        compile: whether to compile the step on a minibatch.
     """
 
     def __init__(
@@ -76,84 +75,65 @@ class PPO:
         optimizer: str,
         adam_eps: float,
         weight_decay: float,
+        compile: bool,
     ) -> None:
-        self.network, self.horizon = network, num_steps
+        self.network = self.actor = network
+        self.horizon = num_steps
         self.update_epochs, self.minibatch_size = update_epochs, minibatch_size
         self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
         self.clip_coef, self.clip_vloss, self.ent_coef, self.vf_coef = clip_coef, clip_vloss, ent_coef, vf_coef
-        self.norm_value, self.max_grad_norm = norm_value, max_grad_norm
+        self.norm_value = norm_value
         self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
         self.adaptive_kl, self.adaptive_kl_final, self.target_kl = adaptive_kl, adaptive_kl_final, target_kl
         self.adaptive_factor, self.adaptive_lr_bounds = adaptive_factor, (adaptive_lr_min, adaptive_lr_max)
-        eps = {} if optimizer == "sgd" else {"eps": adam_eps}
         parameters = (network.policy_parameters(), network.value_parameters())
-        groups = [{"params": p, "lr": lr} for p, lr in zip(parameters, self.learning_rates, strict=True)]
-        self.optimizer = OPTIMIZERS[optimizer](groups, weight_decay=weight_decay, fused=True, **eps)
-
-    @torch.no_grad()
-    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
-        """Sample actions for ``obs`` [N, *obs_shape], or take the likeliest."""
-        policy = self.network.policy(obs)
-        sample = policy.mode() if deterministic else policy.sample()
-        return Decision(policy.action(sample), sample, policy.params)
-
-    @torch.no_grad()
-    def value(self, obs: Tensor) -> Tensor:
-        """V(obs) [...]."""
-        return self.network.value(obs)
-
-    @torch.no_grad()
-    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
-        """log p(action) [...] under the distributions of parameters ``policy``."""
-        return self.network.distribution(policy).log_prob(action)
+        self.learner = Learner(
+            module=network,
+            loss=self._loss,
+            groups=[Group(p, rate, adam_eps) for p, rate in zip(parameters, self.learning_rates, strict=True)],
+            clip=[([*network.parameters()], max_grad_norm)],
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            compile=compile,
+        )
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learn from one rollout; ``progress`` in [0, 1] of the run anneals the learning rate. Returns metrics."""
         if self.lr_schedule == "linear":
             # LaTeX: \alpha = \alpha_0 \, (1 - \mathrm{progress})
-            for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
-                group["lr"] = rate * (1 - progress)
+            self.learner.rates = [rate * (1 - progress) for rate in self.learning_rates]
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
-        obs = rollout.obs.flatten(0, 1)
-        action = rollout.action.flatten(0, 1)
-        log_prob, value = rollout.log_prob.flatten(), rollout.value.flatten()
-        advantage, target = advantage.flatten(), target.flatten()
+        r = rollout
+        batch = [
+            tensor.flatten(0, 1).contiguous() for tensor in (r.obs, r.action, r.log_prob, r.value, advantage, target)
+        ]
 
-        metrics: dict[str, list[Tensor]] = defaultdict(list)
-        minibatches = math.ceil(len(obs) / self.minibatch_size)
+        epochs: list[Tensor] = []  # the mean of the terms of the loss over each
+        minibatches = math.ceil(target.numel() / self.minibatch_size)
         for _ in range(self.update_epochs):
-            for index in torch.randperm(len(obs), device=obs.device).tensor_split(minibatches):
-                loss, terms = self._loss(
-                    obs[index], action[index], log_prob[index], value[index], advantage[index], target[index]
-                )
-                self.optimizer.zero_grad()
-                loss.backward()
-                if self.max_grad_norm is not None:
-                    nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-                self.optimizer.step()
-                for name, term in terms.items():
-                    metrics[name].append(term)
+            order = torch.randperm(target.numel(), device=target.device)
+            terms = [self.learner(index, *batch) for index in order.tensor_split(minibatches)]
+            epochs.append(torch.stack(terms).mean(0))
             if self.lr_schedule == "adaptive" or self.target_kl is not None:
-                kl = float(torch.stack(metrics["losses/approx_kl"][-minibatches:]).mean())
+                kl = float(epochs[-1][self.learner.terms.index("losses/approx_kl")])
                 if self.lr_schedule == "adaptive":
                     self._adapt_learning_rate(kl, progress)
                 if self.target_kl is not None and kl > self.target_kl:
                     break
 
         self.network.update_normalizer(rollout.obs)
-        means = torch.stack([torch.stack(values).mean() for values in metrics.values()]).tolist()
         return {
-            "charts/learning_rate": self.optimizer.param_groups[0]["lr"],
-            **dict(zip(metrics, means, strict=True)),
-            "losses/explained_variance": float(explained_variance(value, target)),
+            "charts/learning_rate": self.learner.rates[0],
+            **dict(zip(self.learner.terms, torch.stack(epochs).mean(0).tolist(), strict=True)),
+            "losses/explained_variance": float(explained_variance(rollout.value, target)),
         }
 
     def _loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, old_value: Tensor, advantage: Tensor, target: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a minibatch of B samples, and its terms."""
+        """The loss of a minibatch of B samples; and its terms."""
         policy, value = self.network(obs)
         # LaTeX: r(\theta) = \pi_\theta(a|s) \,/\, \pi_{\theta_\mathrm{old}}(a|s)
         log_ratio = policy.log_prob(action) - old_log_prob
@@ -180,32 +160,30 @@ class PPO:
         # LaTeX: L = L^\pi + c_V L^V - c_H H
         loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
 
-        with torch.no_grad():
-            terms = {
-                "losses/policy_loss": policy_loss.detach(),
-                "losses/value_loss": value_loss.detach(),
-                "losses/entropy": entropy.detach(),
-                # LaTeX: \widehat{\mathrm{KL}}_1 = \mathbb E[-\log r]
-                "losses/old_approx_kl": -log_ratio.mean(),
-                # LaTeX: \widehat{\mathrm{KL}}_3 = \mathbb E[(r - 1) - \log r]
-                "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
-                "losses/clipfrac": ((ratio - 1).abs() > self.clip_coef).float().mean(),
-            }
-        return loss, terms
+        return loss, {
+            "losses/policy_loss": policy_loss,
+            "losses/value_loss": value_loss,
+            "losses/entropy": entropy,
+            # LaTeX: \widehat{\mathrm{KL}}_1 = \mathbb E[-\log r]
+            "losses/old_approx_kl": -log_ratio.mean(),
+            # LaTeX: \widehat{\mathrm{KL}}_3 = \mathbb E[(r - 1) - \log r]
+            "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
+            "losses/clipfrac": ((ratio - 1).abs() > self.clip_coef).float().mean(),
+        }
 
     def _adapt_learning_rate(self, kl: float, progress: float) -> None:
         # LaTeX: \mathrm{KL}^* = (1 - \mathrm{progress}) \, \mathrm{KL}_0 + \mathrm{progress} \, \mathrm{KL}_1
         target = (1 - progress) * self.adaptive_kl + progress * self.adaptive_kl_final
         # LaTeX: \alpha \leftarrow \alpha / f \text{ if } \mathrm{KL} > \mathrm{KL}^* \text{ else } f \alpha
-        policy, (low, high) = self.optimizer.param_groups[0], self.adaptive_lr_bounds
-        rate = policy["lr"] / self.adaptive_factor if kl > target else policy["lr"] * self.adaptive_factor
-        policy["lr"] = min(max(rate, low), high)
+        (policy, value), (low, high) = self.learner.rates, self.adaptive_lr_bounds
+        policy = policy / self.adaptive_factor if kl > target else policy * self.adaptive_factor
+        self.learner.rates = [min(max(policy, low), high), value]
 
     def state_dict(self) -> State:
         """The network, with its normalisers, and the optimiser, with its learning rate."""
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"network": self.network.state_dict(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on where ``state`` was taken."""
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.learner.load_state_dict(state["learner"])

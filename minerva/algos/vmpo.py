@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
 
 from minerva.duals import MINIMUM, solve_temperature, temperature_kl, temperature_loss, temperature_weights
+from minerva.learner import Group, Learner
 from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import advantages, explained_variance
-from minerva.types import Decision, Rollout, State
+from minerva.types import Rollout, State
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 # The parts of a policy's KL as Distribution.kl names them: what metrics call each, and the suffix of its alpha and epsilon.
 PARTS = {"mean": ("mean", "mu"), "std": ("std", "sigma"), "kl": ("all", "kl")}
 
@@ -53,6 +52,7 @@ class VMPO:
         lr_schedule: ``"constant"``, or ``"linear"`` to 0 at the end, for both.
         max_grad_norm: bound of the norm of the policy's gradient; None for none.
         value_max_grad_norm: bound of the norm of the gradient of the value function alone; None for none.
+        compile: whether to compile the step on a minibatch.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class VMPO:
         lr_schedule: str,
         max_grad_norm: float | None,
         value_max_grad_norm: float | None,
+        compile: bool,
     ) -> None:
         self.network, self.horizon = network, num_steps
         self.m_steps, self.minibatch_size, self.target_period = m_steps, minibatch_size, target_period
@@ -93,40 +94,30 @@ class VMPO:
         self.epsilon_eta = epsilon_eta
         self.epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
         self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
-        self.max_grad_norms = (max_grad_norm, value_max_grad_norm)
-        # The target sees observations as the policy does: the normaliser is one for both.
-        self.target = copy.deepcopy(network, {id(network.normalizer): network.normalizer})
+        # The target acts. It sees observations as the policy does: the normaliser is one for both.
+        self.target = self.actor = copy.deepcopy(network, {id(network.normalizer): network.normalizer})
         self.updates = 0
 
-        eps = {} if optimizer == "sgd" else {"eps": adam_eps}
-        self.policy_and_value = (network.policy_parameters(), network.value_parameters())
-        groups = [{"params": p, "lr": lr} for p, lr in zip(self.policy_and_value, self.learning_rates, strict=True)]
-        self.optimizer = OPTIMIZERS[optimizer](groups, fused=True, **eps)
-        device = self.policy_and_value[0][0].device
+        policy, value = network.policy_parameters(), network.value_parameters()
+        device = policy[0].device
         self.eta = torch.tensor(temperature_init, dtype=torch.float64, device=device, requires_grad=True)
-        self.alpha = {
-            part: torch.tensor(alpha_init, device=device, requires_grad=True) for part in network.policy_head.kl_parts
-        }
-        self.dual_optimizer = torch.optim.Adam(
-            [{"params": [self.eta], "lr": temperature_lr}, {"params": [*self.alpha.values()], "lr": alpha_lr}]
+        self.eta_optimizer = torch.optim.Adam([self.eta], lr=temperature_lr)
+        self.alpha = nn.ParameterDict(
+            {part: torch.tensor(alpha_init, device=device) for part in network.policy_head.kl_parts}
         )
-
-    @torch.no_grad()
-    def act(self, obs: Tensor, deterministic: bool = False) -> Decision:
-        """Sample actions of the target for ``obs`` [N, *obs_shape], or take its likeliest."""
-        policy = self.target.policy(obs)
-        sample = policy.mode() if deterministic else policy.sample()
-        return Decision(policy.action(sample), sample, policy.params)
-
-    @torch.no_grad()
-    def value(self, obs: Tensor) -> Tensor:
-        """V(obs) [...]."""
-        return self.network.value(obs)
-
-    @torch.no_grad()
-    def log_prob(self, policy: Tensor, action: Tensor) -> Tensor:
-        """log p(action) [...] under the distributions of parameters ``policy``."""
-        return self.network.distribution(policy).log_prob(action)
+        alphas = [*self.alpha.values()]
+        self.learner = Learner(
+            module=nn.ModuleDict({"network": network, "alpha": self.alpha}),
+            loss=self._losses,
+            groups=[
+                Group(policy, learning_rate, adam_eps),
+                Group(value, value_learning_rate, adam_eps),
+                Group(alphas, alpha_lr, minimum=MINIMUM),
+            ],
+            clip=[(policy, max_grad_norm), (value, value_max_grad_norm)],
+            optimizer=optimizer,
+            compile=compile,
+        )
 
     def update(
         self,
@@ -152,8 +143,7 @@ class VMPO:
         """
         if self.lr_schedule == "linear":
             # LaTeX: \beta = \beta_0 \, (1 - \mathrm{progress})
-            for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
-                group["lr"] = rate * (1 - progress)
+            self.learner.rates[:2] = [rate * (1 - progress) for rate in self.learning_rates]
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
@@ -184,7 +174,7 @@ class VMPO:
         self.network.update_normalizer(rollout.obs)
         values = torch.stack([value.double() for value in metrics.values()]).tolist()
         return {
-            "charts/learning_rate": self.optimizer.param_groups[0]["lr"],
+            "charts/learning_rate": self.learner.rates[0],
             "vmpo/epsilon_eta": self.epsilon_eta,
             **dict(zip(metrics, values, strict=True)),
         }
@@ -212,9 +202,10 @@ class VMPO:
                 self.eta.copy_(solve_temperature(best, log_prior, self.epsilon_eta))
         else:
             for _ in range(self.m_steps):
-                self.dual_optimizer.zero_grad()
+                self.eta_optimizer.zero_grad()
                 temperature_loss(self.eta, best, log_prior, self.epsilon_eta).backward()
-                self._step_duals()
+                self.eta_optimizer.step()
+                self.eta.data.clamp_(min=MINIMUM)
         with torch.no_grad():
             psi = torch.zeros_like(advantage)
             psi[selected] = temperature_weights(self.eta, best, log_prior).to(psi.dtype)
@@ -232,28 +223,22 @@ class VMPO:
 
     def _m_step(self, rollout: Rollout, psi: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Fit policy and value function; returns the means of the terms of their losses."""
-        obs, action, old = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1), rollout.policy.flatten(0, 1)
         # B psi has mean one, so that its mean over a minibatch estimates the sum of psi over the batch.
-        weight, target = len(obs) * psi, target.flatten()
-        minibatches = math.ceil(len(obs) / (self.minibatch_size or len(obs)))
-        terms = defaultdict(list)
-        for _ in range(self.m_steps):
-            for index in torch.randperm(len(obs), device=obs.device).tensor_split(minibatches):
-                losses = self._losses(obs[index], action[index], old[index], weight[index], target[index])
-                self.optimizer.zero_grad()
-                self.dual_optimizer.zero_grad()
-                losses["loss/total"].backward()
-                for parameters, bound in zip(self.policy_and_value, self.max_grad_norms, strict=True):
-                    if bound is not None:
-                        nn.utils.clip_grad_norm_(parameters, bound)
-                self.optimizer.step()
-                self._step_duals()
-                for name, loss in losses.items():
-                    terms[name].append(loss.detach())
-        return {name: torch.stack(values).mean() for name, values in terms.items()}
+        weight = len(psi) * psi
+        batch = [tensor.flatten(0, 1).contiguous() for tensor in (rollout.obs, rollout.action, rollout.policy)]
+        batch += [weight, target.flatten()]
+        minibatches = math.ceil(len(psi) / (self.minibatch_size or len(psi)))
+        terms = [
+            self.learner(index, *batch)
+            for _ in range(self.m_steps)
+            for index in torch.randperm(len(psi), device=psi.device).tensor_split(minibatches)
+        ]
+        return dict(zip(self.learner.terms, torch.stack(terms).mean(0), strict=True))
 
-    def _losses(self, obs: Tensor, action: Tensor, old: Tensor, weight: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """The terms of the loss of a minibatch; ``old`` are the parameters of the target's policy."""
+    def _losses(
+        self, obs: Tensor, action: Tensor, old: Tensor, weight: Tensor, target: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch, and its terms; ``old`` are the parameters of the target's policy."""
         policy, value = self.network(obs)
         # LaTeX: L_\pi = -\sum_{i \in \tilde{\mathcal D}} \psi_i \log \pi_\theta(a_i|s_i)
         nll = -(weight * policy.log_prob(action)).mean()
@@ -268,21 +253,16 @@ class VMPO:
         # LaTeX: L_V = \tfrac12 \mathbb E_{s \in \mathcal D} \left[ (V(s) - G)^2 \right] / \sigma^2
         scale = self.network.value_head.std  # 1 unless the targets are normalised
         value_loss = 0.5 * ((value - target) / scale).square().mean()
-        return {
-            # LaTeX: L = L_\pi + L_\alpha + L_V
-            "loss/total": policy_loss + alpha_loss + value_loss,
+        # LaTeX: L = L_\pi + L_\alpha + L_V
+        loss = policy_loss + alpha_loss + value_loss
+        return loss, {
+            "loss/total": loss,
             "loss/policy": policy_loss,
             "loss/policy_weighted_nll": nll,
             **{f"loss/policy_kl_{PARTS[part][0]}_pen": penalty[part] for part in penalty},
             "loss/alpha": alpha_loss,
             "loss/value": value_loss,
         }
-
-    @torch.no_grad()
-    def _step_duals(self) -> None:
-        self.dual_optimizer.step()
-        for dual in (self.eta, *self.alpha.values()):
-            dual.clamp_(min=MINIMUM)
 
     def _outcome(self, rollout: Rollout, selected: Tensor) -> dict[str, Tensor]:
         """What the M-step came to: the policy now, against the one that acted."""
@@ -308,9 +288,9 @@ class VMPO:
             "target": self.target.state_dict(),
             "updates": self.updates,
             "eta": self.eta.detach().clone(),
-            "alpha": {part: alpha.detach().clone() for part, alpha in self.alpha.items()},
-            "optimizer": self.optimizer.state_dict(),
-            "dual_optimizer": self.dual_optimizer.state_dict(),
+            "eta_optimizer": self.eta_optimizer.state_dict(),
+            "alpha": self.alpha.state_dict(),
+            "learner": self.learner.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -320,7 +300,6 @@ class VMPO:
         self.updates = state["updates"]
         with torch.no_grad():
             self.eta.copy_(state["eta"])
-            for part, alpha in self.alpha.items():
-                alpha.copy_(state["alpha"][part])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.dual_optimizer.load_state_dict(state["dual_optimizer"])
+        self.eta_optimizer.load_state_dict(state["eta_optimizer"])
+        self.alpha.load_state_dict(state["alpha"])
+        self.learner.load_state_dict(state["learner"])

@@ -21,10 +21,7 @@ from gymnasium import spaces
 
 from minerva.errors import UserError
 from minerva.seeding import derive
-from minerva.types import EnvSpec, State, Step
-
-# dm_control writes "no limit" as MuJoCo's largest number.
-UNBOUNDED = 1e10
+from minerva.types import UNBOUNDED, EnvSpec, State, Step
 
 
 class GymnasiumVectorEnv:

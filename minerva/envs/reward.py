@@ -27,14 +27,16 @@ class RewardTransform:
         self._count, self._mean, self._variance = 0, 0.0, 0.0
 
     def __call__(self, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """The transformed rewards [N] of ``reward`` [N]; ``ended`` [N] says whose episode ended with it."""
+        """The transformed rewards [T, N] of ``reward`` [T, N]; ``ended`` [T, N] says whose episode ended with it."""
         if self.scale:
-            # LaTeX: R_t = \gamma R_{t-1} + r_t, \qquad \tilde r_t = r_t / \sqrt{\mathrm{Var}[R]}
-            self._return = self.gamma * self._return + reward
-            self._update(self._return)
-            self._return[ended] = 0
-            if self._variance > 0:  # else there is no scale yet
-                reward = reward / np.sqrt(self._variance)
+            reward = reward.copy()
+            for t in range(len(reward)):
+                # LaTeX: R_t = \gamma R_{t-1} + r_t, \qquad \tilde r_t = r_t / \sqrt{\mathrm{Var}[R]}
+                self._return = self.gamma * self._return + reward[t]
+                self._update(self._return)
+                self._return[ended[t]] = 0
+                if self._variance > 0:  # else there is no scale yet
+                    reward[t] /= np.sqrt(self._variance)
         return reward if self.clip is None else np.clip(reward, -self.clip, self.clip)
 
     def _update(self, batch: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from minerva.networks.heads import CategoricalHead, GaussianHead
 from minerva.networks.init import orthogonal
 from minerva.networks.mlp import MLP
 from minerva.networks.normalizer import ObservationNormalizer, PopArt
-from minerva.types import Distribution, EnvSpec
+from minerva.types import Decision, Distribution, EnvSpec
 
 
 class ActorCritic(nn.Module):
@@ -74,6 +74,16 @@ class ActorCritic(nn.Module):
         features = self.policy_body(obs)
         value_features = features if self.value_body is self.policy_body else self.value_body(obs)
         return self.policy_head(features), self.value_head(value_features)
+
+    def act(self, obs: Tensor, noise: Tensor | None = None) -> Decision:
+        """Sample actions for ``obs`` [N, *obs_shape] with ``noise`` [N, ...], or take the likeliest without."""
+        policy = self.policy(obs)
+        sample = policy.mode() if noise is None else policy.sample(noise)
+        return Decision(policy.action(sample), sample, policy.params)
+
+    def noise(self, *shape: int) -> Tensor:
+        """The random numbers [*shape, ...] that as many actions take."""
+        return self.policy_head.noise(*shape)
 
     def policy(self, obs: Tensor) -> Distribution:
         """The action distribution alone."""

@@ -30,6 +30,10 @@ class CategoricalHead(nn.Module):
         """Of ``features`` [..., in_dim]."""
         return Categorical(self.logits(features))
 
+    def noise(self, *shape: int) -> Tensor:
+        """Random numbers [*shape, A] for as many samples."""
+        return Categorical.noise(*shape, self.logits.out_features, device=self.logits.weight.device)
+
     def distribution(self, params: Tensor) -> Categorical:
         """The distribution that had these ``params``."""
         return Categorical(params)
@@ -83,6 +87,10 @@ class GaussianHead(nn.Module):
         if not self.squash:
             mean, log_std = self.center + self.half_width * mean, log_std + self.half_width.log()
         return self.distribution(torch.cat([mean, log_std], dim=-1))
+
+    def noise(self, *shape: int) -> Tensor:
+        """Random numbers [*shape, D] for as many samples."""
+        return Gaussian.noise(*shape, 2 * self.mean.out_features, device=self.mean.weight.device)
 
     def distribution(self, params: Tensor) -> Gaussian:
         """The distribution that had these ``params``."""

@@ -1,0 +1,66 @@
+"""What the word ``auto`` in a configuration stands for, here and for this run. The saved configuration has the answer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import DictConfig
+
+from minerva.errors import UserError
+from minerva.fidelity import fastest
+from minerva.schema import AUTO
+
+log = logging.getLogger(__name__)
+
+# Compiling takes as long as this many plain steps on a minibatch.
+WORTH = 10_000
+
+
+def settle(config: DictConfig) -> None:
+    """Replace every ``auto`` of ``config``.
+
+    Raises:
+        UserError: what is asked for cannot be had here.
+    """
+    env = config.env
+    _answer(config, "threads", lambda: min(cores(), 2))
+    _answer(config, "compile", lambda: _worth_compiling(config))
+    _answer(env, "backend", lambda: fastest(env.id, env.kwargs))
+    _answer(env, "threads", lambda: min(cores(), 8))
+    if config.compile and config.device != "cpu":
+        raise UserError(f"compile=true: allowed is false, or auto, with device={config.device}")
+    if config.compile and not _compiler():
+        raise UserError("compile=true: there is no C++ compiler (g++) here; allowed is false, or auto")
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _answer(node: DictConfig, name: str, answer: Callable[[], Any]) -> None:
+    if node.get(name) == AUTO:
+        node[name] = answer()
+
+
+def _compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+def _worth_compiling(config: DictConfig) -> bool:
+    if config.device != "cpu":
+        return False
+    algo = config.algo
+    rollout = algo.num_steps * config.env.num_envs
+    passes = algo.get("update_epochs") or algo.get("m_steps")
+    steps = config.trainer.total_steps // rollout * passes * (rollout / (algo.minibatch_size or rollout))
+    if steps < WORTH:
+        return False
+    if not _compiler():
+        log.warning("not compiled, for there is no C++ compiler (g++) here: training is slower")
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""Environments by their gymnasium id, on the backend that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minerva.errors import UserError
+from minerva.fidelity import refusal
+from minerva.types import VectorEnv
+
+
+def make(
+    *,
+    id: str,
+    backend: str,
+    allow_different: bool,
+    threads: int,
+    kwargs: Mapping[str, Any],
+    num_envs: int,
+    max_episode_steps: int | None,
+    stagger: int,
+) -> VectorEnv:
+    """N environments stepped together.
+
+    Args:
+        id: a registered id; ``module:id`` imports the module that registers it first.
+        backend: ``"gymnasium"``, or ``"envpool"``.
+        allow_different: let EnvPool run what is not proven to be the same task.
+        threads: of EnvPool.
+        kwargs: further arguments for ``gymnasium.make``.
+        num_envs: N.
+        max_episode_steps: where an episode is truncated; None for the environment's own limit.
+        stagger: spread the first episodes' ends over this many steps; 0 leaves them whole.
+
+    Raises:
+        UserError: an environment that cannot be made, or that the backend does not have or has differently.
+    """
+    if backend == "gymnasium":
+        from minerva.envs.gymnasium import GymnasiumVectorEnv
+
+        return GymnasiumVectorEnv(
+            id=id, kwargs=kwargs, num_envs=num_envs, max_episode_steps=max_episode_steps, stagger=stagger
+        )
+    if kwargs:
+        raise UserError(f"env.kwargs={dict(kwargs)}: allowed is {{}} with env.backend=envpool")
+    if (reason := refusal(id)) and not allow_different:
+        raise UserError(f"env.backend=envpool: {reason}; allowed is gymnasium, or env.allow_different=true")
+    try:
+        from minerva.envs.envpool import EnvPoolVectorEnv
+    except ImportError as error:
+        raise UserError(f"env.backend=envpool: {error}; pip install 'minerva[envpool]', or gymnasium") from error
+    return EnvPoolVectorEnv(
+        id=id, num_envs=num_envs, max_episode_steps=max_episode_steps, stagger=stagger, threads=threads
+    )
