@@ -31,7 +31,7 @@ def main(cfg: DictConfig) -> float:
         algo = config.build(cfg.algo, network=network, compile=cfg.compile)
         reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
         seed = derive(cfg.seed, "train")
-        collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device, compile=cfg.compile)
+        collector = Collector(env=env, algo=algo, reward_transform=reward, seed=seed, device=device)
         evaluator = Evaluator(env=eval_env, seed=derive(cfg.seed, "eval"), device=device)
         parts = {
             "algo": algo,

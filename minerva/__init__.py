@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's matrices are small here; read when it is imported
 
 if TYPE_CHECKING:
     from minerva.policy import load_policy

@@ -29,7 +29,7 @@ def settle(config: DictConfig) -> None:
     env = config.env
     _answer(config, "threads", lambda: min(cores(), 2))
     _answer(config, "compile", lambda: _worth_compiling(config))
-    _answer(env, "backend", lambda: fastest(env.id, env.kwargs))
+    _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs))
     _answer(env, "threads", lambda: min(cores(), 8))
     if config.compile and config.device != "cpu":
         raise UserError(f"compile=true: allowed is false, or auto, with device={config.device}")

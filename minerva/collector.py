@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compiled import compile_function, swapped
+from minerva.arrays import numpy_function
 from minerva.errors import UserError
-from minerva.types import Algorithm, Decision, EnvSpec, Network, RewardTransform, Rollout, State, VectorEnv
+from minerva.types import Algorithm, RewardTransform, Rollout, State, VectorEnv
 
 
 class Collector:
@@ -25,7 +26,9 @@ class Collector:
         reward_transform: from raw rewards to those the algorithm learns from; its state is kept with this one's.
         seed: of the environments.
         device: where the networks are; the rollout is made on the CPU and moved there once.
-        compile: whether to compile the policy.
+
+    Attributes:
+        env_seconds: time spent in the environments.
     """
 
     def __init__(
@@ -36,22 +39,27 @@ class Collector:
         reward_transform: RewardTransform,
         seed: int,
         device: torch.device,
-        compile: bool,
     ) -> None:
         self.env, self.algo, self.reward_transform, self.device = env, algo, reward_transform, device
         steps, num, spec = algo.horizon, env.num_envs, env.spec
-        self._act = compiled_policy(algo.actor, num, spec) if compile else algo.actor.act
         # One row more than steps: the last is what the next rollout begins with.
         self._obs = torch.zeros(steps + 1, num, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
         self._reward = torch.zeros(steps, num)
         self._terminated, self._truncated = torch.zeros(2, steps, num, dtype=torch.bool)
         self._final: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, environments, what their episodes ended on
 
+        # For so few observations NumPy is quicker than PyTorch; where it knows all that the policy is made of.
+        self._array_policy = None
+        if device.type == "cpu":
+            example = [self._obs[0], algo.actor.noise(num)]
+            self._array_policy = numpy_function(algo.actor.act, algo.actor, example)
+
         self._obs[-1] = torch.as_tensor(env.reset(seed))
         self._episode_return = np.zeros(num)
         self._episode_length = np.zeros(num, dtype=np.int64)
         self._cut = np.full(num, env.stagger > 0)  # the first episodes, which may be cut short, are not counted
         self._finished: list[tuple[float, int]] = []  # return and length of episodes since the last metrics
+        self.env_seconds = 0.0
 
     @torch.no_grad()
     def collect(self, step: int) -> Rollout:
@@ -60,7 +68,7 @@ class Collector:
         Raises:
             UserError: an observation or reward is not finite.
         """
-        decisions: list[Decision] = []
+        decisions: list[Any] = []  # action, sample and policy of each step, as arrays or as tensors
         try:
             self._play(decisions)
         finally:  # a bad number is the reason for what an environment says of the action that came of it
@@ -68,24 +76,33 @@ class Collector:
         self._count_episodes()
         ended = (self._terminated | self._truncated).numpy()
         reward = torch.as_tensor(self.reward_transform(self._reward.numpy(), ended), dtype=torch.float32)
-        sample = torch.stack([decision.sample for decision in decisions])
-        return self._rollout(sample, torch.stack([decision.policy for decision in decisions]), reward)
+        _, samples, policies = zip(*decisions, strict=True)
+        return self._rollout(stack(samples), stack(policies), reward)
 
-    def _play(self, decisions: list[Decision]) -> None:
+    def _play(self, decisions: list[Any]) -> None:
         self._obs[0] = self._obs[-1]
         self._final = []
-        noise = self.algo.actor.noise(self.algo.horizon, self.env.num_envs).unbind()
-        obs_rows, obs_arrays, on_cpu = self._obs.unbind(), self._obs.numpy(), self.device.type == "cpu"
+        noise, obs = self.algo.actor.noise(self.algo.horizon, self.env.num_envs), self._obs.numpy()
         rewards, terminated, truncated = (x.numpy() for x in (self._reward, self._terminated, self._truncated))
+        if self._array_policy is not None:
+            act, noises = self._array_policy(), [*noise.numpy()]
+        else:
+            act, noises = self._act, [*noise]
         for t in range(self.algo.horizon):
-            decision = self._act(obs_rows[t] if on_cpu else obs_rows[t].to(self.device), noise[t])
-            outcome = self.env.step(decision.action.numpy() if on_cpu else decision.action.cpu().numpy())
+            decision = act(obs[t], noises[t])
+            began = time.perf_counter()
+            outcome = self.env.step(decision[0])
+            self.env_seconds += time.perf_counter() - began
             decisions.append(decision)
             rewards[t], terminated[t], truncated[t] = outcome.reward, outcome.terminated, outcome.truncated
-            obs_arrays[t + 1] = outcome.obs
+            obs[t + 1] = outcome.obs
             ended = outcome.terminated | outcome.truncated
             if ended.any():
                 self._final.append((t, ended.nonzero()[0], outcome.final_obs[ended]))
+
+    def _act(self, obs: np.ndarray, noise: Tensor) -> tuple[np.ndarray, Tensor, Tensor]:
+        action, sample, policy = self.algo.actor.act(torch.from_numpy(obs).to(self.device), noise)
+        return action.cpu().numpy(), sample, policy
 
     def metrics(self) -> dict[str, float]:
         """Mean raw return and length of the episodes that ended since the last call; NaN where none did."""
@@ -172,15 +189,6 @@ class Collector:
                     )
 
 
-def compiled_policy(actor: Network, num_envs: int, spec: EnvSpec) -> Callable[[Tensor, Tensor], Decision]:
-    """The actor's ``act`` for ``num_envs`` observations, as one function."""
-    names = [name for name, _ in (*actor.named_parameters(), *actor.named_buffers())]
-    tensors = [tensor.detach() for _, tensor in (*actor.named_parameters(), *actor.named_buffers())]
-
-    def act(obs: Tensor, noise: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        with swapped(actor, names, tensors):
-            return tuple(actor.act(obs, noise))
-
-    obs = torch.zeros(num_envs, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
-    run = compile_function(act, [obs, actor.noise(num_envs), *tensors], "the policy")
-    return lambda obs, noise: Decision(*run([obs, noise, *tensors]))
+def stack(parts: tuple[Any, ...]) -> Tensor:
+    """[T, ...] of T arrays or tensors."""
+    return torch.stack(parts) if isinstance(parts[0], Tensor) else torch.from_numpy(np.stack(parts))

@@ -12,7 +12,7 @@ import os
 import platform
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,10 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], library: Path
                 "aot_inductor.compile_wrapper_opt_level": "O0",
                 "aot_inductor.precompile_headers": False,
                 "aot_inductor.enable_line_tables": False,
+                # Else each kind of vector instruction that the CPU says it has is tried out first, for seconds.
+                "cpp.vec_isa_ok": True,
+                # By way of the exponential, which is three times as fast, and as exact as a sum of float32 is.
+                "cpp.use_decompose_tanh": True,
             },
         )
         os.replace(made, library)
@@ -125,8 +129,8 @@ def _quiet(folder: str) -> Iterator[None]:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
 
 
-def swapped(module: torch.nn.Module, names: Sequence[str], tensors: Sequence[Tensor]) -> Any:
-    """A context in which the parameters and buffers ``names`` of ``module`` are ``tensors``."""
+def swapped(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+    """A context in which the parameters and buffers of ``module`` are those of ``tensors``, by name."""
     from torch.nn.utils.stateless import _reparametrize_module
 
-    return _reparametrize_module(module, dict(zip(names, tensors, strict=True)))
+    return _reparametrize_module(module, dict(tensors))

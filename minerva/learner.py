@@ -38,19 +38,19 @@ class Group:
 class Learner:
     """Minimises a loss, a step at a time.
 
-    Compiled and plain, a step does the same: its gradients are equal to float32's rounding.
+    Compiled and plain, a step does the same: the two differ by float32's rounding.
 
     Args:
         module: holds every parameter, and every buffer that the loss reads.
         loss: of some samples of a batch; the loss to minimise, and its terms, to be looked at.
-        groups: which parameters have which learning rate.
-        clip: bounds of norms of gradients, each of these parameters together; None for none.
+        groups: all of the module's parameters.
+        clip: places in ``groups`` whose gradients' common norm is bounded, and the bound; None for none.
         optimizer: a key of ``OPTIMIZERS``.
         weight_decay: of AdamW and SGD; Adam's is an L2 penalty.
         compile: whether to.
 
     Attributes:
-        rates: the learning rate of each group.
+        rates: the learning rate of each group; an algorithm may change them between steps.
         terms: names of the loss's terms, once there was a step.
     """
 
@@ -60,18 +60,19 @@ class Learner:
         module: nn.Module,
         loss: Loss,
         groups: Sequence[Group],
-        clip: Sequence[tuple[Sequence[nn.Parameter], float | None]],
+        clip: Sequence[tuple[Sequence[int], float | None]],
         optimizer: str,
         weight_decay: float = 0.0,
         compile: bool,
     ) -> None:
-        self.module, self.loss, self.groups, self.clip = module, loss, groups, clip
+        self.module, self.loss, self.groups = module, loss, groups
+        self.clip = [(places, bound) for places, bound in clip if bound is not None]
         self.rates = [group.learning_rate for group in groups]
         self.terms: tuple[str, ...] = ()
         self.kind, self.weight_decay, self.compile = optimizer, weight_decay, compile
         eps = [{} if optimizer == "sgd" else {"eps": group.eps} for group in groups]
         self.optimizer = OPTIMIZERS[optimizer](
-            [{"params": [*group.parameters], "lr": group.learning_rate, **e} for group, e in zip(groups, eps, strict=True)],
+            [{"params": [*g.parameters], "lr": g.learning_rate, **e} for g, e in zip(groups, eps, strict=True)],
             weight_decay=weight_decay,
             fused=True,
         )
@@ -85,14 +86,13 @@ class Learner:
         """
         if self.compile:
             return self._step_compiled(index, *batch)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate
+        for settings, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            settings["lr"] = rate
         loss, terms = self.loss(*(data[index] for data in batch))
         self.optimizer.zero_grad()
         loss.backward()
-        for parameters, bound in self.clip:
-            if bound is not None:
-                nn.utils.clip_grad_norm_(parameters, bound, foreach=True)
+        for places, bound in self.clip:
+            nn.utils.clip_grad_norm_([p for i in places for p in self.groups[i].parameters], bound)
         self.optimizer.step()
         with torch.no_grad():
             for group in self.groups:
@@ -105,62 +105,78 @@ class Learner:
     def _step_compiled(self, index: Tensor, *batch: Tensor) -> Tensor:
         shapes = tuple(tensor.shape for tensor in (index, *batch))
         if shapes not in self._compiled:
+            if not self._compiled:
+                self._flatten()
             self._compiled[shapes] = self._compile(index, *batch)
-        for rate, value in zip(self._rates, self.rates, strict=True):
-            rate.fill_(value)
+        for tensor, rate in zip(self._rates, self.rates, strict=True):
+            tensor.fill_(rate)
         return self._compiled[shapes]([*self._tensors, index, *batch])[0]
 
+    def _flatten(self) -> None:
+        """Make each group's parameters views of one tensor, and what the optimiser keeps of them too: one update does for all."""
+        self._rates = [torch.tensor(rate) for rate in self.rates]
+        self._flat: list[list[Tensor]] = []  # for each group the parameters and, unless SGD has none, mean, square and step
+        state = self.optimizer.state
+        for group in self.groups:
+            parameters = list(group.parameters)
+            kept = ["exp_avg", "exp_avg_sq"] if self.kind != "sgd" else []
+            old = {key: [state[p].get(key, torch.zeros_like(p)).flatten() for p in parameters] for key in kept}
+            flat = [torch.cat([p.detach().flatten() for p in parameters]), *(torch.cat(old[key]) for key in kept)]
+            step = state[parameters[0]].get("step", torch.zeros(())).clone()
+            ends = torch.tensor([p.numel() for p in parameters]).cumsum(0).tolist()
+            for parameter, end in zip(parameters, ends, strict=True):
+                views = [tensor[end - parameter.numel() : end].view_as(parameter) for tensor in flat]
+                parameter.data = views[0]
+                if kept:
+                    state[parameter] = {"step": step, **dict(zip(kept, views[1:], strict=True))}
+            self._flat.append([*flat, step] if kept else flat)
+        self._tensors = [*(tensor for flat in self._flat for tensor in flat), *self.module.buffers(), *self._rates]
+
     def _compile(self, index: Tensor, *batch: Tensor) -> Compiled:
-        names = [name for name, _ in self.module.named_parameters()]
-        parameters = dict(self.module.named_parameters())
-        buffers = dict(self.module.named_buffers())
-        group_of = {id(p): (i, group) for i, group in enumerate(self.groups) for p in group.parameters}
-        place = {id(parameter): i for i, parameter in enumerate(parameters.values())}
-        trained = [group_of[id(parameter)] for parameter in parameters.values()]
-        clips = [([place[id(p)] for p in some], bound) for some, bound in self.clip if bound is not None]
-        slots = self._slots()
-        count, buffer_count, slot_count = len(names), len(buffers), len(slots)
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        buffers = [name for name, _ in self.module.named_buffers()]
+        width = len(self._flat[0])
 
         def step(*tensors: Tensor) -> tuple[Tensor, ...]:
-            theta, tensors = tensors[:count], tensors[count:]
-            held, tensors = tensors[:buffer_count], tensors[buffer_count:]
-            state, tensors = tensors[:slot_count], tensors[slot_count:]
-            rates, (index, *batch) = tensors[: len(self.groups)], tensors[len(self.groups) :]
-            samples = [data[index] for data in batch]
+            left = iter(tensors)
+            flat = [[next(left) for _ in range(width)] for _ in self.groups]
+            held = {name: next(left) for name in buffers}
+            rates = [next(left) for _ in self.groups]
+            index, *batch = left
 
-            def loss(theta: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-                with swapped(self.module, [*names, *buffers], [*theta, *held]):
-                    value, terms = self.loss(*samples)
+            def loss(thetas: list[Tensor]) -> tuple[Tensor, Tensor]:
+                for group, theta in zip(self.groups, thetas, strict=True):
+                    parts = theta.split([p.numel() for p in group.parameters])
+                    held.update({names[id(p)]: part.view_as(p) for p, part in zip(group.parameters, parts, strict=True)})
+                with swapped(self.module, held):
+                    value, terms = self.loss(*(data[index] for data in batch))
                 self.terms = tuple(terms)
                 return value, torch.stack([term.detach() for term in terms.values()])
 
-            gradient, terms = torch.func.grad(loss, has_aux=True)(theta)
-            gradient = [*gradient]
-            for places, bound in clips:
+            gradients, terms = torch.func.grad(loss, has_aux=True)([theta for theta, *_ in flat])
+            for places, bound in self.clip:
                 # LaTeX: g \leftarrow g \, \min(1,\ c / (\lVert g \rVert + 10^{-6}))
-                norm = torch.stack([gradient[i].square().sum() for i in places]).sum().sqrt()
+                norm = torch.stack([gradients[i].square().sum() for i in places]).sum().sqrt()
                 for i in places:
-                    gradient[i] = gradient[i] * (bound / (norm + 1e-6)).clamp(max=1.0)
-            for i, (number, group) in enumerate(trained):
-                self._update(theta[i], gradient[i], state[3 * i : 3 * i + 3], rates[number], group)
+                    gradients[i] = gradients[i] * (bound / (norm + 1e-6)).clamp(max=1.0)
+            for (theta, *state), gradient, rate, group in zip(flat, gradients, rates, self.groups, strict=True):
+                self._update(theta, gradient, state, rate, group)
             return (terms,)
 
-        self._rates = [torch.tensor(rate) for rate in self.rates]
-        self._tensors = [*(p.detach() for p in parameters.values()), *buffers.values(), *slots, *self._rates]
         return compile_function(step, [*self._tensors, index, *batch], "the update")
 
-    def _update(self, theta: Tensor, gradient: Tensor, state: Sequence[Tensor], rate: Tensor, group: Group) -> None:
-        """What the optimiser does to one parameter, in place (as torch.optim has it)."""
+    def _update(self, theta: Tensor, gradient: Tensor, state: list[Tensor], rate: Tensor, group: Group) -> None:
+        """What torch.optim does to the parameters of a group, in place."""
+        if self.kind == "adamw":
+            # LaTeX: \theta \leftarrow (1 - \alpha \lambda) \, \theta
+            theta.mul_(1 - rate * self.weight_decay)
+        elif self.weight_decay:
+            gradient = gradient + self.weight_decay * theta
         if self.kind == "sgd":
-            # LaTeX: \theta \leftarrow \theta - \alpha \, (g + \lambda \theta)
-            theta.sub_(rate * (gradient + self.weight_decay * theta))
+            # LaTeX: \theta \leftarrow \theta - \alpha g
+            theta.sub_(rate * gradient)
         else:
-            step, mean, square = state
-            if self.kind == "adam" and self.weight_decay:
-                gradient = gradient + self.weight_decay * theta
-            elif self.weight_decay:
-                # LaTeX: \theta \leftarrow (1 - \alpha \lambda) \, \theta
-                theta.mul_(1 - rate * self.weight_decay)
+            mean, square, step = state
             # LaTeX: m \leftarrow \beta_1 m + (1 - \beta_1) g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2
             step.add_(1)
             mean.lerp_(gradient, 1 - BETAS[0])
@@ -171,21 +187,6 @@ class Learner:
         if group.minimum is not None:
             theta.clamp_(min=group.minimum)
 
-    def _slots(self) -> list[Tensor]:
-        """The optimiser's tensors for each parameter, made where there are none yet."""
-        if self.kind == "sgd":
-            return []
-        for parameter in self.module.parameters():
-            if not self.optimizer.state[parameter]:
-                zeros = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-                self.optimizer.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                    "exp_avg": zeros,
-                    "exp_avg_sq": zeros.clone(),
-                }
-        keys = ("step", "exp_avg", "exp_avg_sq")
-        return [self.optimizer.state[p][key] for p in self.module.parameters() for key in keys]
-
     def state_dict(self) -> State:
         """The optimiser's state, and the learning rates."""
         return {"optimizer": self.optimizer.state_dict(), "rates": list(self.rates)}
@@ -193,5 +194,7 @@ class Learner:
     def load_state_dict(self, state: State) -> None:
         """Go on where ``state`` was taken."""
         self.optimizer.load_state_dict(state["optimizer"])
+        for kept in self.optimizer.state.values():
+            kept["step"] = kept["step"].clone()  # compiled steps count once for all
         self.rates = list(state["rates"])
         self._compiled.clear()  # it knows the tensors of before

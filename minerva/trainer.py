@@ -101,6 +101,8 @@ class Trainer:
             self._save("failed")
             raise
         collected = time.perf_counter()
+        clock.env_seconds += self.collector.env_seconds
+        self.collector.env_seconds = 0.0
         metrics = self.algo.update(rollout, progress=before / self.total_steps)
         self._check_finite(metrics)
         updated = time.perf_counter()
@@ -150,18 +152,19 @@ class Clock:
         step: environment steps done.
         score: mean return of the latest evaluation.
         best: the highest score so far.
-        rollout_seconds, update_seconds, eval_seconds: time spent on each.
+        env_seconds, rollout_seconds, update_seconds, eval_seconds: time spent on each; the first is a part of the second.
     """
 
     def __init__(self) -> None:
         self.step = 0
         self.score, self.best = -torch.inf, -torch.inf
-        self.rollout_seconds = self.update_seconds = self.eval_seconds = 0.0
+        self.env_seconds = self.rollout_seconds = self.update_seconds = self.eval_seconds = 0.0
 
     def metrics(self) -> dict[str, float]:
         """Speed, in steps a second of training without evaluation, and seconds spent."""
         return {
             "charts/SPS": self.step / (self.rollout_seconds + self.update_seconds),
+            "time/env": self.env_seconds,
             "time/rollout": self.rollout_seconds,
             "time/update": self.update_seconds,
             "time/eval": self.eval_seconds,

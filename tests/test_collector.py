@@ -105,7 +105,6 @@ def make(horizon: int = 5, env: Any = None, reward_transform: Any = None, seed: 
         reward_transform=reward_transform or Negated(),
         seed=seed,
         device=torch.device("cpu"),
-        compile=False,
     )
 
 

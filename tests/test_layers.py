@@ -13,7 +13,7 @@ LAYERS = [
     {"errors", "types", "schema", "explain", "config", "auto", "fidelity", "seeding", "run"},
     {"returns", "distributions", "duals", "compiled"},
     {"networks", "buffers", "envs", "loggers"},
-    {"learner"},
+    {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},
     {"trainer", "policy"},
 ]

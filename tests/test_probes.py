@@ -31,7 +31,7 @@ def learn(algo: str, probe: str, *overrides: str):
     env = config.build(cfg.env)
     agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
     reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
-    collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"), compile=False)
+    collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))
     steps = agent.horizon * env.num_envs
     for step in range(0, cfg.trainer.total_steps - steps + 1, steps):
         agent.update(collector.collect(step), step / cfg.trainer.total_steps)

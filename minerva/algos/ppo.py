@@ -91,7 +91,7 @@ class PPO:
             module=network,
             loss=self._loss,
             groups=[Group(p, rate, adam_eps) for p, rate in zip(parameters, self.learning_rates, strict=True)],
-            clip=[([*network.parameters()], max_grad_norm)],
+            clip=[((0, 1), max_grad_norm)],
             optimizer=optimizer,
             weight_decay=weight_decay,
             compile=compile,

@@ -114,7 +114,7 @@ class VMPO:
                 Group(value, value_learning_rate, adam_eps),
                 Group(alphas, alpha_lr, minimum=MINIMUM),
             ],
-            clip=[(policy, max_grad_norm), (value, value_max_grad_norm)],
+            clip=[((0,), max_grad_norm), ((1,), value_max_grad_norm)],
             optimizer=optimizer,
             compile=compile,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -19,10 +20,16 @@ from minerva.errors import UserError
 from minerva.seeding import derive
 from minerva.types import UNBOUNDED, EnvSpec, State, Step
 
-# What EnvPool observes and dm_control does not.
+# What EnvPool observes and dm_control does not, by task: it shows all of a domain that any of its tasks does.
 EXTRA = {
-    **{f"dm_control/humanoid-{task}-v0": {"position"} for task in ("stand", "walk", "run")},
-    "dm_control/finger-spin-v0": {"target_position", "dist_to_target"},
+    "dog-(stand|walk|trot|run)": {"ball_state", "target_position"},
+    "finger-spin": {"target_position", "dist_to_target"},
+    "fish-upright": {"target"},
+    "humanoid-(stand|walk|run)": {"position"},
+    "humanoid-run_pure_state": {"joint_angles", "head_height", "extremities", "torso_vertical", "com_velocity"},
+    "quadruped-(walk|run)": {"origin", "rangefinder", "ball_state", "target_position"},
+    "quadruped-escape": {"ball_state", "target_position"},
+    "quadruped-fetch": {"origin", "rangefinder"},
 }
 
 
@@ -57,17 +64,14 @@ class EnvPoolVectorEnv:
             raise UserError(f"env.backend=envpool: it has no {id}; allowed is gymnasium")
         spec = envpool.make_spec(self._task, **self._config)
         arrays = spec.state_array_spec
+        extra = set().union(*(names for tasks, names in EXTRA.items() if re.fullmatch(f"dm_control/{tasks}-v0", id)))
         # By name, as gymnasium's Dict spaces are.
-        shapes = {
-            key: tuple(arrays[key].shape)
-            for key in sorted(arrays)
-            if key.startswith("obs") and key.removeprefix("obs:") not in EXTRA.get(id, ())
-        }
+        names = [key for key in sorted(arrays) if key.startswith("obs") and key.removeprefix("obs:") not in extra]
+        self.names = [key.removeprefix("obs:") for key in names]
         keys = list(arrays)
-        self.names = [key.removeprefix("obs:") for key in shapes]
-        self._obs_at = [keys.index(key) for key in shapes]
+        self._obs_at = [keys.index(key) for key in names]
         self._reward_at, self._done_at, self._trunc_at = (keys.index(key) for key in ("reward", "done", "trunc"))
-        shape = (sum(int(np.prod(shape)) for shape in shapes.values()),)
+        shape = (sum(math.prod(arrays[key].shape) for key in names),)
         self._action_dtype = spec.action_array_spec["action"].dtype
         self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space))
 
@@ -76,7 +80,9 @@ class EnvPoolVectorEnv:
         # Environment i's first episode ends after this many steps, at the latest.
         first = np.array([stagger * i // num_envs for i in range(num_envs)])
         self._first_length = np.where(first > 0, first, np.iinfo(np.int64).max)
-        self._obs, self._final_obs = (np.zeros((num_envs, *shape), np.float32) for _ in range(2))
+        self._obs = np.zeros((num_envs, *shape), np.float32)
+        box = self.spec.action
+        self._bounds = (box.low, box.high) if isinstance(box, spaces.Box) else None
 
     def reset(self, seed: int) -> np.ndarray:
         """Begin N first episodes. Returns obs [N, *obs_shape]."""
@@ -86,22 +92,22 @@ class EnvPoolVectorEnv:
 
     def step(self, action: np.ndarray) -> Step:
         """Step all; ``action`` [N, *action_shape] in the environment's units, clipped to its bounds."""
-        if isinstance(self.spec.action, spaces.Box):
-            action = np.clip(action, self.spec.action.low, self.spec.action.high)
+        if self._bounds is not None:
+            action = np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1])
         action = action.astype(self._action_dtype)  # a copy, which the log keeps
         self._log.append(action)
         state = self._send(self._ids, action)
         self._flatten(state, self._obs)
-        np.copyto(self._final_obs, self._obs)
         done, truncated = state[self._done_at], state[self._trunc_at]
         self._length += 1
         if self._cutting:
             truncated = truncated | (self._length == self._first_length) & (self._episode == 1) & ~done
             self._cutting = bool((self._episode == 1).any())
-        ended = done | truncated
+        ended, final_obs = done | truncated, self._obs
         if ended.any():
+            final_obs = self._obs.copy()
             self._begin(np.flatnonzero(ended).astype(np.int32))
-        return Step(self._obs, state[self._reward_at], done & ~truncated, truncated, self._final_obs)
+        return Step(self._obs, state[self._reward_at], done & ~truncated, truncated, final_obs)
 
     def close(self) -> None:
         """Release what the simulators hold."""

@@ -57,11 +57,11 @@ class GymnasiumVectorEnv:
         shape, dtype, self._flatten = _observation(id, env.observation_space)
         self._action_start, action = _action(id, env.action_space)
         self.spec = EnvSpec(obs_shape=shape, obs_dtype=dtype, action=action)
+        self._bounds = (action.low, action.high) if isinstance(action, spaces.Box) else None
         # Environment i's first episode ends after this many steps, at the latest; 0 is for never.
         self._first_length = [stagger * i // num_envs for i in range(num_envs)]
 
         self._obs = np.zeros((num_envs, *shape), dtype)
-        self._final_obs = np.zeros_like(self._obs)
         self._reward = np.zeros(num_envs, np.float32)
         self._terminated = np.zeros(num_envs, bool)
         self._truncated = np.zeros(num_envs, bool)
@@ -78,13 +78,15 @@ class GymnasiumVectorEnv:
 
     def step(self, action: np.ndarray) -> Step:
         """Step all; ``action`` [N, *action_shape] in the environment's units, clipped to its bounds."""
-        action = self._clip(action)
+        action, final_obs, ended = self._clip(action), self._obs, []
         for i in range(self.num_envs):
-            self._step(i, action[i])
-        self._final_obs[:] = self._obs
-        for i in map(int, np.flatnonzero(self._terminated | self._truncated)):
-            self._begin(i, self._episode[i] + 1)
-        return Step(self._obs, self._reward, self._terminated, self._truncated, self._final_obs)
+            if self._step(i, action[i]):
+                ended.append(i)
+        if ended:
+            final_obs = self._obs.copy()
+            for i in ended:
+                self._begin(i, self._episode[i] + 1)
+        return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 
     def close(self) -> None:
         """Release what the simulators hold."""
@@ -116,10 +118,11 @@ class GymnasiumVectorEnv:
         obs, _ = self.envs[i].reset(seed=derive(self._seed, i, episode))
         self._obs[i] = self._flatten(obs)
 
-    def _step(self, i: int, action: np.ndarray) -> None:
+    def _step(self, i: int, action: np.ndarray) -> bool:
+        """Step environment ``i``; returns whether its episode ended."""
         self._actions[i].append(action)
         try:
-            obs, self._reward[i], self._terminated[i], truncated, _ = self.envs[i].step(action)
+            obs, self._reward[i], terminated, truncated, _ = self.envs[i].step(action)
         except Exception as error:  # an unstable simulation, or a mistake in somebody's environment
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
@@ -127,13 +130,13 @@ class GymnasiumVectorEnv:
             ) from error
         self._obs[i] = self._flatten(obs)
         cut = self._episode[i] == 0 and len(self._actions[i]) == self._first_length[i]
-        self._truncated[i] = (truncated or cut) and not self._terminated[i]
+        self._terminated[i], self._truncated[i] = terminated, (truncated or cut) and not terminated
+        return bool(terminated or truncated or cut)
 
     def _clip(self, action: np.ndarray) -> np.ndarray:
         # A copy of its own each step: the episode's log keeps the rows.
-        if isinstance(self.spec.action, spaces.Box):
-            bounds = self.spec.action
-            return np.clip(action, bounds.low, bounds.high).astype(bounds.dtype)
+        if self._bounds is not None:
+            return np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1]).astype(self._bounds[0].dtype)
         return action + self._action_start
 
 
@@ -141,13 +144,17 @@ def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> 
     if id.startswith("dm_control/"):
         import absl.logging
 
+        from minerva.envs.dm_control import DMControlEnv
+
         absl.logging.set_verbosity("error")  # else remarks on dm_control's own models, for each environment
         logging.getLogger("OpenGL").setLevel("ERROR")
         import shimmy  # noqa: F401  # registers the dm_control ids
+    suite, kwargs = id.startswith("dm_control/"), {str(k): v for k, v in kwargs.items()}
     try:
-        return gymnasium.make(
-            id, max_episode_steps=max_episode_steps, disable_env_checker=True, **{str(k): v for k, v in kwargs.items()}
+        env = gymnasium.make(
+            id, max_episode_steps=None if suite else max_episode_steps, disable_env_checker=True, **kwargs
         )
+        return DMControlEnv(env.unwrapped, max_episode_steps) if suite else env
     except Exception as error:  # whatever a constructor may raise
         near = difflib.get_close_matches(id, list(gymnasium.registry), n=3)
         hint = f"; nearest: {', '.join(near)}" if near and id not in gymnasium.registry else ""

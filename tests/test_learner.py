@@ -1,0 +1,141 @@
+"""The compiled step against the plain one, and the plain one against torch."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+from minerva.learner import Group, Learner
+from tests import test_ppo, test_vmpo
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def regression(optimizer: str, compile: bool, **changes) -> tuple[nn.Module, Learner]:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"net": nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)), "scale": nn.ParameterDict({"a": torch.ones(())})})
+
+    def loss(x, y):
+        error = (model["scale"]["a"] * model["net"](x).squeeze(-1) - y).square().mean()
+        return error, {"error": error, "twice": 2 * error}
+
+    net, scale = [*model["net"].parameters()], [*model["scale"].parameters()]
+    values = {
+        "groups": [Group(net, 1e-2, 1e-5), Group(scale, 0.5, minimum=0.75)],
+        "clip": [((0,), 0.3), ((1,), None)],
+        "weight_decay": 0.1,
+    } | changes
+    return model, Learner(module=model, loss=loss, optimizer=optimizer, compile=compile, **values)
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(20, 3, generator=generator), torch.randn(20, generator=generator)
+
+
+@needs_compiler
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_compiled_steps_are_the_plain_ones(optimizer):
+    results = []
+    for compile in (False, True):
+        model, learner = regression(optimizer, compile)
+        terms = []
+        for step in range(5):
+            if step == 3:
+                learner.rates = [2e-3, 0.1]
+            terms.append(learner(torch.arange(step, step + 12), *data()))
+        assert learner.terms == ("error", "twice")
+        results.append(torch.cat([*terms, *(p.detach().flatten() for p in model.parameters())]))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
+    assert model["scale"]["a"].item() >= 0.75
+
+
+def test_plain_steps_are_torch_s():
+    model, learner = regression("adam", False)
+    reference = copy.deepcopy(model)
+    net, scale = [*reference["net"].parameters()], [*reference["scale"].parameters()]
+    optimizer = torch.optim.Adam(
+        [{"params": net, "lr": 1e-2, "eps": 1e-5}, {"params": scale, "lr": 0.5}], weight_decay=0.1
+    )
+    x, y = data()
+    for _ in range(4):
+        learner(torch.arange(20), x, y)
+        optimizer.zero_grad()
+        (reference["scale"]["a"] * reference["net"](x).squeeze(-1) - y).square().mean().backward()
+        nn.utils.clip_grad_norm_(net, 0.3)
+        optimizer.step()
+        scale[0].data.clamp_(min=0.75)
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@needs_compiler
+@pytest.mark.parametrize("compile", [False, True])
+def test_going_on_from_a_state_is_identical(compile):
+    model, learner = regression("adam", compile)
+    index, batch = torch.arange(20), data()
+    learner(index, *batch)
+    learner.rates = [1e-3, 1e-2]
+    state = copy.deepcopy((model.state_dict(), learner.state_dict()))
+    other, resumed = regression("adam", compile)
+    resumed(index, *batch)  # a step of its own before, whose traces must be gone
+    other.load_state_dict(state[0])
+    resumed.load_state_dict(state[1])
+    for _ in range(3):
+        assert torch.equal(learner(index, *batch), resumed(index, *batch))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@needs_compiler
+def test_a_state_moves_between_plain_and_compiled():
+    model, learner = regression("adam", True)
+    index, batch = torch.arange(20), data()
+    learner(index, *batch)
+    other, plain = regression("adam", False)
+    other.load_state_dict(model.state_dict())
+    plain.load_state_dict(copy.deepcopy(learner.state_dict()))
+    torch.testing.assert_close(learner(index, *batch), plain(index, *batch), rtol=1e-6, atol=1e-6)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+ALGORITHMS = {
+    "ppo": (test_ppo.make, test_ppo.rollout, {}),
+    "ppo, all terms": (test_ppo.make, test_ppo.rollout, {"clip_vloss": 0.1, "norm_value": True, "max_grad_norm": 0.1}),
+    "vmpo": (test_vmpo.make, test_vmpo.collect, {}),
+    "vmpo, whole rollout": (test_vmpo.make, test_vmpo.collect, {"minibatch_size": None, "max_grad_norm": 0.1}),
+    "vmpo, one encoder": (test_vmpo.make, test_vmpo.collect, {"network": {"shared_encoder": True}}),
+    "vmpo, squashed": (test_vmpo.make, test_vmpo.collect, {"network": {"squash": True, "state_dependent_std": True}}),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_update_is_the_same_compiled(name, kind):
+    """Policy, value, duals and metrics after an update, which is a dozen gradients on end."""
+    make, rollout, changes = ALGORITHMS[name]
+    if kind == "discrete" and "squashed" in name:
+        pytest.skip("nothing to squash")
+    results = []
+    for compile in (False, True):
+        algo = make(kind, compile=compile, **changes)
+        batch = rollout(algo)
+        torch.manual_seed(3)
+        metrics = algo.update(batch, 0.3)
+        results.append((metrics, algo.learner.module.state_dict()))
+    (plain_metrics, plain), (metrics, compiled) = results
+    assert metrics.keys() == plain_metrics.keys()
+    for key in metrics:
+        assert metrics[key] == pytest.approx(plain_metrics[key], rel=1e-4, abs=1e-5, nan_ok=True), key
+    for key in plain:
+        torch.testing.assert_close(compiled[key], plain[key], rtol=1e-4, atol=1e-5, msg=key)
