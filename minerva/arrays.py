@@ -32,7 +32,7 @@ def _split(x: np.ndarray, size: int, dim: int = 0) -> list[np.ndarray]:
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "<built-in function getitem>": operator.getitem,
     "aten._log_softmax.default": _log_softmax,
-    "aten._to_copy.default": lambda x, **_: x,
+    "aten._to_copy.default": lambda x, dtype: x.astype(str(dtype).removeprefix("torch.")),
     "aten.abs.default": np.abs,
     "aten.add.Tensor": np.add,
     "aten.addmm.default": lambda bias, x, weight: x @ weight + bias,
@@ -87,7 +87,7 @@ def numpy_function(
         graph = make_fx(functionalize(traced), tracing_mode="fake")([*held.values()], *example).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     weights, inputs = placeholders[: len(held)], placeholders[len(held) :]
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"torch": torch}
     before, within, varying, outputs = [], [], set(inputs), ""
     for node in graph.nodes:
         if node.op == "output":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Collector:
 
         # For so few observations NumPy is quicker than PyTorch; where it knows all that the policy is made of.
         self._array_policy = None
-        if device.type == "cpu":
+        if device.type == "cpu" and isinstance(algo.actor, torch.nn.Module):
             example = [self._obs[0], algo.actor.noise(num)]
             self._array_policy = numpy_function(algo.actor.act, algo.actor, example)
 
@@ -84,6 +85,8 @@ class Collector:
         self._final = []
         noise, obs = self.algo.actor.noise(self.algo.horizon, self.env.num_envs), self._obs.numpy()
         rewards, terminated, truncated = (x.numpy() for x in (self._reward, self._terminated, self._truncated))
+        act: Callable[..., tuple[Any, ...]]
+        noises: list[Any]
         if self._array_policy is not None:
             act, noises = self._array_policy(), [*noise.numpy()]
         else:

@@ -93,7 +93,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], library: Path
     import torch._inductor
 
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, _quiet(folder):
-        made = torch._inductor.aot_compile(
+        made: Any = torch._inductor.aot_compile(
             graph,
             tuple(example),
             options={

@@ -115,7 +115,9 @@ class Learner:
     def _flatten(self) -> None:
         """Make each group's parameters views of one tensor, and what the optimiser keeps of them too: one update does for all."""
         self._rates = [torch.tensor(rate) for rate in self.rates]
-        self._flat: list[list[Tensor]] = []  # for each group the parameters and, unless SGD has none, mean, square and step
+        self._flat: list[
+            list[Tensor]
+        ] = []  # for each group the parameters and, unless SGD has none, mean, square and step
         state = self.optimizer.state
         for group in self.groups:
             parameters = list(group.parameters)
@@ -147,7 +149,9 @@ class Learner:
             def loss(thetas: list[Tensor]) -> tuple[Tensor, Tensor]:
                 for group, theta in zip(self.groups, thetas, strict=True):
                     parts = theta.split([p.numel() for p in group.parameters])
-                    held.update({names[id(p)]: part.view_as(p) for p, part in zip(group.parameters, parts, strict=True)})
+                    held.update(
+                        {names[id(p)]: part.view_as(p) for p, part in zip(group.parameters, parts, strict=True)}
+                    )
                 with swapped(self.module, held):
                     value, terms = self.loss(*(data[index] for data in batch))
                 self.terms = tuple(terms)

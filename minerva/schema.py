@@ -66,7 +66,7 @@ def at_least(low: float) -> Any:
     return field(default=MISSING, metadata={"rule": Rule(low, LARGEST)})
 
 
-def one_of(*choices: str) -> Any:
+def one_of(*choices: str | bool) -> Any:
     """One of some words."""
     return field(default=MISSING, metadata={"rule": Rule(choices=choices)})
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from gymnasium import spaces
 import torch
-from torch import Tensor, nn
+from gymnasium import spaces
+from torch import Tensor
 
 State = dict[str, Any]
 UNBOUNDED = 1e10  # a bound of an action this large is none: dm_control's way to write it

@@ -156,7 +156,9 @@ def measure(setting: Setting, repeats: int, seconds: float, device: str) -> dict
         ours, theirs, plain = [], [], []
         options = range(1, min(2, os.cpu_count() or 1) + 1)
         for turn in range(repeats):
-            ours.append(minerva(setting, (rollouts + 1) * setting.rollout, device, "compile=true", XDG_CACHE_HOME=cache))
+            ours.append(
+                minerva(setting, (rollouts + 1) * setting.rollout, device, "compile=true", XDG_CACHE_HOME=cache)
+            )
             if setting.algo == "ppo":
                 few = max(1, rollouts // 6)
                 theirs.append(max(sb3(setting, few, threads, device) for threads in options))
@@ -187,7 +189,11 @@ def side_by_side(setting: Setting, repeats: int) -> dict[str, float]:
         pair = [subprocess.Popen(values, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         together.append(sum(float(process.communicate()[0]) for process in pair))
     pairs = zip(together, alone, strict=True)
-    return {"one_sps": statistics.median(alone), "two_sps": statistics.median(together), "ratio": statistics.median(t / a for t, a in pairs)}
+    return {
+        "one_sps": statistics.median(alone),
+        "two_sps": statistics.median(together),
+        "ratio": statistics.median(t / a for t, a in pairs),
+    }
 
 
 def table(results: dict[str, Any]) -> str:
@@ -197,7 +203,9 @@ def table(results: dict[str, Any]) -> str:
     ]
     for name, r in results.items():
         if name == "side_by_side":
-            lines.append(f"| two jobs of one thread | {r['two_sps']:,.0f} | {r['one_sps']:,.0f} (one job) | **{r['ratio']:.2f}** | | | | |")
+            lines.append(
+                f"| two jobs of one thread | {r['two_sps']:,.0f} | {r['one_sps']:,.0f} (one job) | **{r['ratio']:.2f}** | | | | |"
+            )
             continue
         peer = f"{r['sb3_sps']:,.0f} (SB3)" if "sb3_sps" in r else f"{r['plain_sps']:,.0f} (not compiled)"
         split = " / ".join(f"{r[key]:.0f}" for key in ("env_us", "policy_us", "update_us"))

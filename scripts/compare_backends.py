@@ -166,7 +166,7 @@ def episode(id: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     names = env.names
 
     def flat(obs: Any) -> np.ndarray:
-        obs = obs if isinstance(obs, dict) else {name: obs for name in names}
+        obs = obs if isinstance(obs, dict) else dict.fromkeys(names, obs)
         return np.concatenate([np.ravel(obs[name]) for name in names]).astype(float)
 
     space = env.spec.action
@@ -230,8 +230,8 @@ def replay(id: str, seed: int) -> dict[str, Any] | None:
         same = int(apart[0]) if len(apart) else len(error)
         print(
             f"    known {known}: start {np.abs(mine[0] - obs[0]).max():.0e}, error {error[0]:.0e} after 1, "
-            f"{error[: 20].max():.0e} in 20, {error.max():.0e} in {len(error)}; equal for {same}; "
-            f"nudged {chaos[: 20].max():.0e}, {chaos.max():.0e}",
+            f"{error[:20].max():.0e} in 20, {error.max():.0e} in {len(error)}; equal for {same}; "
+            f"nudged {chaos[:20].max():.0e}, {chaos.max():.0e}",
             file=sys.stderr,
         )
         if same >= min(20, len(error)) and (error <= allowed).all():
@@ -279,10 +279,18 @@ def compare(id: str, episodes: int) -> dict[str, Any]:
         found.append(replayed)
     else:
         steps, equal = (sum(part[key] for part in found) for key in ("steps", "equal_steps"))
-        return {"verdict": "identical", "steps": steps, "equal_steps": equal, "error": max(part["error"] for part in found)}
+        return {
+            "verdict": "identical",
+            "steps": steps,
+            "equal_steps": equal,
+            "error": max(part["error"] for part in found),
+        }
     a, b = returns(theirs, episodes), returns(ours, episodes)
     if not len(a) or not len(b):
-        return {"verdict": "different", "why": f"its episodes end {'later' if len(b) else 'sooner'}: one's within {STEPS} steps"}
+        return {
+            "verdict": "different",
+            "why": f"its episodes end {'later' if len(b) else 'sooner'}: one's within {STEPS} steps",
+        }
     p = float(mannwhitneyu(a, b).pvalue)
     said = f"{why}; random-policy return {a.mean():.4g} ± {a.std():.2g}, of the original {b.mean():.4g} ± {b.std():.2g} (p = {p:.2g})"
     far = bool(replayed and replayed["parted"] > 1e-3)

@@ -22,7 +22,12 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 def regression(optimizer: str, compile: bool, **changes) -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
-    model = nn.ModuleDict({"net": nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)), "scale": nn.ParameterDict({"a": torch.ones(())})})
+    model = nn.ModuleDict(
+        {
+            "net": nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)),
+            "scale": nn.ParameterDict({"a": torch.ones(())}),
+        }
+    )
 
     def loss(x, y):
         error = (model["scale"]["a"] * model["net"](x).squeeze(-1) - y).square().mean()
@@ -43,7 +48,7 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("adamw", marks=pytest.mark.slow), "sgd"])
 def test_compiled_steps_are_the_plain_ones(optimizer):
     results = []
     for compile in (False, True):
@@ -108,24 +113,27 @@ def test_a_state_moves_between_plain_and_compiled():
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-ALGORITHMS = {
-    "ppo": (test_ppo.make, test_ppo.rollout, {}),
-    "ppo, all terms": (test_ppo.make, test_ppo.rollout, {"clip_vloss": 0.1, "norm_value": True, "max_grad_norm": 0.1}),
-    "vmpo": (test_vmpo.make, test_vmpo.collect, {}),
-    "vmpo, whole rollout": (test_vmpo.make, test_vmpo.collect, {"minibatch_size": None, "max_grad_norm": 0.1}),
-    "vmpo, one encoder": (test_vmpo.make, test_vmpo.collect, {"network": {"shared_encoder": True}}),
-    "vmpo, squashed": (test_vmpo.make, test_vmpo.collect, {"network": {"squash": True, "state_dependent_std": True}}),
-}
+PPO, VMPO = (test_ppo.make, test_ppo.rollout), (test_vmpo.make, test_vmpo.collect)
+SLOW = pytest.mark.slow
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", ["continuous", "discrete"])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_update_is_the_same_compiled(name, kind):
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "changes"),
+    [
+        (PPO, "continuous", {"clip_vloss": 0.1, "norm_value": True, "max_grad_norm": 0.1}),
+        (VMPO, "continuous", {}),
+        pytest.param(PPO, "continuous", {}, marks=SLOW),
+        pytest.param(PPO, "discrete", {}, marks=SLOW),
+        pytest.param(VMPO, "discrete", {}, marks=SLOW),
+        pytest.param(VMPO, "continuous", {"minibatch_size": None, "max_grad_norm": 0.1}, marks=SLOW),
+        pytest.param(VMPO, "continuous", {"network": {"shared_encoder": True}}, marks=SLOW),
+        pytest.param(VMPO, "continuous", {"network": {"squash": True, "state_dependent_std": True}}, marks=SLOW),
+    ],
+)
+def test_an_update_is_the_same_compiled(algorithm, kind, changes):
     """Policy, value, duals and metrics after an update, which is a dozen gradients on end."""
-    make, rollout, changes = ALGORITHMS[name]
-    if kind == "discrete" and "squashed" in name:
-        pytest.skip("nothing to squash")
+    make, rollout = algorithm
     results = []
     for compile in (False, True):
         algo = make(kind, compile=compile, **changes)

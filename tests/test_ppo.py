@@ -152,7 +152,9 @@ def test_the_gradient_is_bounded_as_a_whole(monkeypatch):
     step = ppo.learner.optimizer.step
     parameters = list(ppo.network.parameters())
     monkeypatch.setattr(
-        ppo.learner.optimizer, "step", lambda: (norms.append(sum(p.grad.square().sum() for p in parameters) ** 0.5), step())
+        ppo.learner.optimizer,
+        "step",
+        lambda: (norms.append(sum(p.grad.square().sum() for p in parameters) ** 0.5), step()),
     )
     ppo.update(rollout(ppo), 0.0)
     assert norms

@@ -411,7 +411,9 @@ def test_the_value_is_the_networks_and_the_likeliest_action_the_targets():
     assert torch.equal(vmpo.network.value(obs), vmpo.network.value(obs))
     assert not torch.equal(vmpo.network.value(obs), vmpo.target.value(obs))
     assert torch.equal(vmpo.actor.act(obs).action, vmpo.target.policy(obs).mean)
-    assert not torch.equal(vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action, vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action)
+    assert not torch.equal(
+        vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action, vmpo.actor.act(obs, vmpo.actor.noise(len(obs))).action
+    )
 
 
 def test_the_normaliser_is_frozen_while_learning_and_updated_after():

@@ -33,10 +33,12 @@ class DMControlEnv(gymnasium.Env):
         self._halves = self._physics.legacy_step and not runge_kutta
         self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode; with a ``seed``, of that one."""
         if seed is not None:
-            self._shimmy.np_random = np.random.RandomState(seed)
+            self._shimmy.np_random = np.random.RandomState(seed)  # type: ignore[assignment]
         observation = self._env.reset().observation
         self._steps, self._warnings = 0, int(self._physics.data.warning.number.sum())
         return self._flat(observation), {}

@@ -55,7 +55,8 @@ class EnvPoolVectorEnv:
 
     def __init__(self, *, id: str, num_envs: int, max_episode_steps: int | None, stagger: int, threads: int) -> None:
         self.id, self.num_envs, self.stagger = id, num_envs, stagger
-        self._task, self._config = task(id), {"num_envs": num_envs, "num_threads": min(threads, num_envs)}
+        self._task = task(id)
+        self._config: dict[str, Any] = {"num_envs": num_envs, "num_threads": min(threads, num_envs)}
         if max_episode_steps is not None:
             self._config["max_episode_steps"] = max_episode_steps
         if id.startswith("dm_control/"):
@@ -76,6 +77,8 @@ class EnvPoolVectorEnv:
         self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space))
 
         self._pool: Any = None
+        self._log: list[np.ndarray] = []  # actions, since the longest of the episodes began
+        self._cutting = False  # whether one of the first episodes goes on
         self._ids = np.arange(num_envs, dtype=np.int32)
         # Environment i's first episode ends after this many steps, at the latest.
         first = np.array([stagger * i // num_envs for i in range(num_envs)])
@@ -149,7 +152,7 @@ class EnvPoolVectorEnv:
         seeds = [derive(seed, i) >> 1 for i in range(self.num_envs)]
         self._pool = envpool.make_gymnasium(self._task, env_seed=seeds, **self._config)
         self._episode, self._length = np.zeros((2, self.num_envs), np.int64)
-        self._log: list[np.ndarray] = []
+        self._log = []
         self._cutting = self.stagger > 0
 
     def _begin(self, ids: np.ndarray) -> None:
@@ -193,7 +196,9 @@ def _plain_models() -> tempfile.TemporaryDirectory[str]:
     sky = Path(folder.name) / suite / "common" / "skybox.xml"
     painted = sky.read_text()
     sky.unlink()  # the link, not what it points to
-    sky.write_text(re.sub(r'(width|height)="\d+"|mark="\w+"', lambda found: f'{found[1]}="1"' if found[1] else "", painted))
+    sky.write_text(
+        re.sub(r'(width|height)="\d+"|mark="\w+"', lambda found: f'{found[1]}="1"' if found[1] else "", painted)
+    )
     return folder
 
 
@@ -209,8 +214,8 @@ def _action(id: str, space: spaces.Space) -> spaces.Discrete | spaces.Box:
     """The space as the gymnasium backend has it: in its dtype, and with true infinities."""
     if isinstance(space, spaces.Discrete):
         return space
-    dtype = np.float64 if id.startswith("dm_control/") else np.float32
-    low, high = space.low.astype(dtype), space.high.astype(dtype)
-    return spaces.Box(
-        np.where(low <= -UNBOUNDED, -np.inf, low), np.where(high >= UNBOUNDED, np.inf, high), dtype=dtype
-    )
+    assert isinstance(space, spaces.Box)
+    dtype = np.dtype(np.float64 if id.startswith("dm_control/") else np.float32)
+    low = np.where(space.low.astype(float) <= -UNBOUNDED, -np.inf, space.low).astype(dtype)
+    high = np.where(space.high.astype(float) >= UNBOUNDED, np.inf, space.high).astype(dtype)
+    return spaces.Box(low, high, dtype=dtype.type)

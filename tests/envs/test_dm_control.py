@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import minerva.envs.gymnasium  # isort: skip  # chooses how MuJoCo renders
-
 import gymnasium
 import numpy as np
 import pytest

@@ -158,7 +158,9 @@ def values(**changes) -> dict:
 
 
 def test_what_differs_is_refused_unless_asked_for():
-    with pytest.raises(UserError, match=r"env.backend=envpool: its dm_control/finger-spin-v0 is different: .*allow_different"):
+    with pytest.raises(
+        UserError, match=r"env.backend=envpool: its dm_control/finger-spin-v0 is different: .*allow_different"
+    ):
         make(**values(id="dm_control/finger-spin-v0"))
     assert make(**values(id="dm_control/finger-spin-v0", allow_different=True)).spec.obs_shape == (9,)
 

@@ -1,0 +1,74 @@
+"""The policy in NumPy against the policy in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from minerva.arrays import numpy_function
+from minerva.networks.actor_critic import ActorCritic
+from minerva.types import EnvSpec
+
+BOX = spaces.Box(np.float32([-2, -1]), np.float32([2, 3]))
+
+
+def network(action=BOX, shape=(5,), dtype="float32", **changes) -> ActorCritic:
+    values = {
+        "policy_layers": [16, 16], "value_layers": [16], "shared_encoder": False, "activation": "tanh", "initial_std": 0.7,
+        "state_dependent_std": False, "squash": False, "normalize_observations": True, "symlog_observations": True,
+        "observation_clip": 2.0, "popart_rate": 0.1,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    made = ActorCritic(spec=EnvSpec(shape, dtype, action), **(values | changes))
+    made.update_normalizer(3 + 5 * torch.randn(100, *shape))
+    return made
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"squash": True},
+        {"state_dependent_std": True},
+        {"activation": "relu"},
+        {"normalize_observations": False},
+        {"symlog_observations": False},
+        {"policy_layers": [], "value_layers": []},
+        {"action": spaces.Discrete(4)},
+        {"shape": (2, 3)},
+        {"shape": (2, 3), "dtype": "uint8", "normalize_observations": False},
+    ],
+)
+@pytest.mark.parametrize("num_envs", [1, 7])
+def test_the_two_are_one(changes, num_envs):
+    net = network(**changes)
+    shape, dtype = changes.get("shape", (5,)), getattr(torch, changes.get("dtype", "float32"))
+    draw = lambda: (10 * torch.randn(num_envs, *shape)).abs().to(dtype)  # noqa: E731
+    make = numpy_function(net.act, net, [draw(), net.noise(num_envs)])
+    assert make is not None
+    for _ in range(3):
+        obs, noise = draw(), net.noise(num_envs)
+        with torch.no_grad():
+            expected = net.act(obs, noise)
+        for ours, theirs in zip(make()(obs.numpy(), noise.numpy()), expected, strict=True):
+            assert ours.dtype == theirs.numpy().dtype
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-6)
+        with torch.no_grad():  # and so it stays, whatever is learned
+            for parameter in net.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        net.update_normalizer(draw().float() if dtype is not torch.uint8 else draw())
+
+
+def test_what_is_not_known_is_left_to_pytorch():
+    net = network(activation="gelu")
+    assert numpy_function(net.act, net, [torch.zeros(1, 5), net.noise(1)]) is None
+
+
+def test_without_noise_there_is_none():
+    net = network()
+    act = numpy_function(net.act, net, [torch.zeros(2, 5)])()
+    np.testing.assert_allclose(
+        act(np.ones((2, 5), np.float32))[0], net.act(torch.ones(2, 5)).action.detach(), rtol=1e-5
+    )

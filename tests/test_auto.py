@@ -1,0 +1,83 @@
+"""What ``auto`` stands for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from minerva import auto, fidelity
+from minerva.errors import UserError
+
+
+def config(**changes) -> DictConfig:
+    cfg = OmegaConf.create(
+        {
+            "device": "cpu",
+            "threads": "auto",
+            "compile": "auto",
+            "trainer": {"total_steps": 1_000_000},
+            "algo": {"num_steps": 128, "update_epochs": 10, "minibatch_size": 512},
+            "env": {
+                "id": "dm_control/cheetah-run-v0",
+                "backend": "auto",
+                "threads": "auto",
+                "kwargs": {},
+                "num_envs": 32,
+            },
+        }
+    )
+    for key, value in changes.items():
+        OmegaConf.update(cfg, key.replace("__", "."), value)
+    auto.settle(cfg)
+    return cfg
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    (tmp_path / "g++").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (16, 8)])
+def test_envpool_s_threads_follow_the_cores(monkeypatch, cores, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert config().env.threads == expected
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_is_given_stays():
+    cfg = config(threads=3, compile=False, env__backend="gymnasium", env__threads=5)
+    assert (cfg.threads, cfg.compile, cfg.env.backend, cfg.env.threads) == (3, False, "gymnasium", 5)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_short_runs_are_not_compiled():
+    assert config().compile is True
+    assert config(trainer__total_steps=100_000).compile is False
+    assert config(device="cuda").compile is False
+
+
+def test_without_a_compiler_nothing_is_compiled(monkeypatch, caplog):
+    monkeypatch.setenv("PATH", "")
+    assert config().compile is False
+    assert "there is no C++ compiler" in caplog.text
+    with pytest.raises(UserError, match=r"compile=true: there is no C\+\+ compiler .* allowed is false"):
+        config(compile=True)
+
+
+def test_compiling_for_a_gpu_is_refused():
+    with pytest.raises(UserError, match="compile=true: allowed is false, or auto, with device=cuda"):
+        config(compile=True, device="cuda")
+
+
+def test_the_backend_is_the_fastest_that_is_the_same(monkeypatch):
+    monkeypatch.setattr(fidelity, "find_spec", lambda name: object())
+    assert config().env.backend == "envpool"
+    assert config(env__num_envs=1).env.backend == "gymnasium"
+    assert config(env__kwargs={"camera": 1}).env.backend == "gymnasium"
+    assert config(env__id="dm_control/finger-spin-v0").env.backend == "gymnasium"
+    assert config(env__id="Nothing-v0").env.backend == "gymnasium"
+    monkeypatch.setattr(fidelity, "find_spec", lambda name: None)
+    assert config().env.backend == "gymnasium"
