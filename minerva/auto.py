@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 # Compiling takes as long as this many plain steps on a minibatch.
 WORTH = 10_000
+# Products of a minibatch below which a second thread costs more than it saves.
+WORK = 4_000_000
 
 
 def settle(config: DictConfig) -> None:
@@ -27,7 +30,7 @@ def settle(config: DictConfig) -> None:
         UserError: what is asked for cannot be had here.
     """
     env = config.env
-    _answer(config, "threads", lambda: min(cores(), 2))
+    _answer(config, "threads", lambda: min(cores(), 2) if _work(config) > WORK else 1)
     _answer(config, "compile", lambda: _worth_compiling(config))
     _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs))
     _answer(env, "threads", lambda: min(cores(), 8))
@@ -51,11 +54,21 @@ def _compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "g++"))
 
 
+def _rollout(config: DictConfig) -> int:
+    return int(config.algo.num_steps * config.env.num_envs)
+
+
+def _work(config: DictConfig) -> int:
+    """Products of weights and samples in the hidden layers, for a minibatch."""
+    layers = [config.network.policy_layers, config.network.value_layers]
+    weights = sum(a * b for widths in layers for a, b in itertools.pairwise(widths))
+    return int(weights * (config.algo.minibatch_size or _rollout(config)))
+
+
 def _worth_compiling(config: DictConfig) -> bool:
     if config.device != "cpu":
         return False
-    algo = config.algo
-    rollout = algo.num_steps * config.env.num_envs
+    algo, rollout = config.algo, _rollout(config)
     passes = algo.get("update_epochs") or algo.get("m_steps")
     steps = config.trainer.total_steps // rollout * passes * (rollout / (algo.minibatch_size or rollout))
     if steps < WORTH:

@@ -297,12 +297,31 @@ def compare(id: str, episodes: int) -> dict[str, Any]:
     return {"verdict": "different" if far or p < 0.001 else "alike", "why": said}
 
 
+def markdown(table: dict[str, dict[str, Any]]) -> str:
+    """The verdicts as a table."""
+    lines = ["| task | verdict | equal steps | largest error while equal | |", "|---|---|---|---|---|"]
+    for id, found in sorted(table.items()):
+        if found["verdict"] == "identical":
+            apart = "" if found["equal_steps"] == found["steps"] else "then as far apart as chaos takes a nudge of 1e-9"
+            lines.append(
+                f"| {id} | identical | {found['equal_steps']} of {found['steps']} | {found['error']:.0e} | {apart} |"
+            )
+        else:
+            lines.append(f"| {id} | **{found['verdict']}** | | | {found['why']} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ids", nargs="*", help="gymnasium ids; none: all of conf/env that EnvPool has")
     parser.add_argument("--write", action="store_true", help=f"keep the verdicts, in {TABLE.name}")
     parser.add_argument("--episodes", type=int, default=40, help="of random policies, where states cannot be set")
+    parser.add_argument(
+        "--table", action="store_true", help="print the verdicts there are, as Markdown, and compare nothing"
+    )
     args = parser.parse_args()
+    if args.table:
+        return print(markdown(json.loads(TABLE.read_text())))
     ids = args.ids or sorted(
         {yaml.safe_load(path.read_text()).get("id") for path in CONF.glob("**/*.yaml")} - {None, "???"}
     )
@@ -315,7 +334,8 @@ def main() -> None:
             continue
         table[id] = verdict
         print(f"{number}/{len(ids)} {id}: {json.dumps(verdict)}", flush=True)
-        if args.write:
+        if args.write:  # after each, read anew: another may be writing too
+            table = (json.loads(TABLE.read_text()) if TABLE.exists() else {}) | {id: verdict}
             TABLE.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
 
 

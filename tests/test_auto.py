@@ -19,6 +19,7 @@ def config(**changes) -> DictConfig:
             "compile": "auto",
             "trainer": {"total_steps": 1_000_000},
             "algo": {"num_steps": 128, "update_epochs": 10, "minibatch_size": 512},
+            "network": {"policy_layers": [128, 128], "value_layers": [128, 128]},
             "env": {
                 "id": "dm_control/cheetah-run-v0",
                 "backend": "auto",
@@ -44,6 +45,14 @@ def compiler(monkeypatch, tmp_path):
 def test_envpool_s_threads_follow_the_cores(monkeypatch, cores, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     assert config().env.threads == expected
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (16, 2)])
+def test_torch_gets_two_threads_where_there_is_work_for_them(monkeypatch, cores, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert config().threads == expected
+    assert config(algo__minibatch_size=64, network__policy_layers=[64, 64]).threads == 1
+    assert config(algo__minibatch_size=None, network__policy_layers=[64, 64]).threads == expected
 
 
 @pytest.mark.usefixtures("compiler")

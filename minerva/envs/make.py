@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from minerva.errors import UserError
@@ -46,6 +48,8 @@ def make(
         raise UserError(f"env.kwargs={dict(kwargs)}: allowed is {{}} with env.backend=envpool")
     if (reason := refusal(id)) and not allow_different:
         raise UserError(f"env.backend=envpool: {reason}; allowed is gymnasium, or env.allow_different=true")
+    for name in ("envpool.jumanji", "envpool.jumanji.registration"):
+        sys.modules.setdefault(name, ModuleType(name))  # games, whose pictures take half a second to import
     try:
         from minerva.envs.envpool import EnvPoolVectorEnv
     except ImportError as error:
