@@ -97,8 +97,6 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], library: Path
             graph,
             tuple(example),
             options={
-                # What is called once an operation need not be fast itself, and takes longest to compile.
-                "aot_inductor.compile_wrapper_opt_level": "O0",
                 "aot_inductor.precompile_headers": False,
                 "aot_inductor.enable_line_tables": False,
                 # Else each kind of vector instruction that the CPU says it has is tried out first, for seconds.

@@ -16,6 +16,12 @@ ROOT = Path(__file__).parent.parent
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is compiled here is kept for the tests alone."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a script of the repository, as a user would: ``python("train.py", "seed=1")``."""

@@ -15,11 +15,6 @@ from tests import test_ppo, test_vmpo
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 def regression(optimizer: str, compile: bool, **changes) -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
     model = nn.ModuleDict(

@@ -18,7 +18,7 @@ FAST = (
     "trainer.logs=10",
     "trainer.eval_episodes=2",
 )
-CLOCKS = ["charts/SPS", "time/rollout", "time/update", "time/eval"]
+CLOCKS = ["charts/SPS", "time/env", "time/rollout", "time/update", "time/eval"]
 
 
 def train(python, run: Path, *overrides: str, **env: str):
@@ -94,6 +94,7 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(python, tmp_path: Path) -
             "algo.num_steps=16",
             "algo.minibatch_size=32",
             "env.max_episode_steps=30",
+            "compile=true",
         ),
     ],
 )
