@@ -92,7 +92,7 @@ def numpy_function(
     for node in graph.nodes:
         if node.op == "output":
             outputs = ", ".join(map(str, node.args[0]))
-        elif node.op == "call_function":
+        elif node.op != "placeholder":
             if str(node.target) not in OPERATIONS:
                 return None
             names[f"f_{node}"] = OPERATIONS[str(node.target)]

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from minerva.errors import UserError
 from minerva.fidelity import fastest
@@ -17,18 +17,22 @@ from minerva.schema import AUTO
 
 log = logging.getLogger(__name__)
 
+KEYS = ("threads", "compile", "env.backend", "env.threads")  # where auto may stand
 # Compiling takes as long as this many plain steps on a minibatch.
 WORTH = 10_000
 # Products of a minibatch below which a second thread costs more than it saves.
 WORK = 4_000_000
 
 
-def settle(config: DictConfig) -> None:
-    """Replace every ``auto`` of ``config``.
+def settle(config: DictConfig, before: DictConfig | None = None) -> None:
+    """Replace every ``auto`` of ``config``; by what it was ``before``, where a run goes on.
 
     Raises:
         UserError: what is asked for cannot be had here.
     """
+    for key in KEYS:
+        if before is not None and OmegaConf.select(config, key) == AUTO:
+            OmegaConf.update(config, key, OmegaConf.select(before, key, default=AUTO))
     env = config.env
     _answer(config, "threads", lambda: min(cores(), 2) if _work(config) > WORK else 1)
     _answer(config, "compile", lambda: _worth_compiling(config))

@@ -142,14 +142,15 @@ class Collector:
         # What followed is the next row's observation, but for episodes that were cut. A terminated episode's next
         # value is never used.
         next_value = values[1:].clone()
-        for t, envs, final_obs in self._final:
-            next_value[t, torch.as_tensor(envs, device=self.device)] = network.value(
-                torch.as_tensor(final_obs, device=self.device)
-            )
+        if self._final:
+            steps = np.concatenate([np.full(len(envs), t) for t, envs, _ in self._final])
+            envs = np.concatenate([envs for _, envs, _ in self._final])
+            final_obs = torch.from_numpy(np.concatenate([obs for *_, obs in self._final])).to(self.device)
+            next_value[steps, envs] = network.value(final_obs)
         return Rollout(
             obs=obs[:-1],
             action=sample,
-            reward=reward.to(self.device),
+            reward=reward.to(self.device, copy=True),
             terminated=terminated,
             truncated=truncated,
             log_prob=network.distribution(policy).log_prob(sample),

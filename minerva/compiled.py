@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import platform
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,16 @@ import torch
 from torch import Tensor
 
 log = logging.getLogger(__name__)
+
+COMPILER = os.environ.get("CXX", "g++")
+OPTIONS = {
+    "aot_inductor.precompile_headers": False,
+    "aot_inductor.enable_line_tables": False,
+    # Else each kind of vector instruction that the CPU says it has is tried out first, for seconds.
+    "cpp.vec_isa_ok": True,
+    # By way of the exponential, which is three times as fast, and as exact as a sum of float32 is.
+    "cpp.use_decompose_tanh": True,
+}
 
 Compiled = Callable[[list[Tensor]], list[Tensor]]
 
@@ -65,6 +76,8 @@ def _key(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
         torch.__version__,
         str(torch.get_num_threads()),
         torch.backends.cpu.get_cpu_capability(),
+        str(OPTIONS),
+        subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False).stdout,
         platform.machine(),
         _cpu(),
     ]
@@ -79,7 +92,7 @@ def _cpu() -> str:
     """The kind of the CPU, since a library uses what this one has."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    return next((line for line in lines if line.startswith("flags")), lines[0])
+    return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
 
 
 def _cache() -> Path:
@@ -93,18 +106,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], library: Path
     import torch._inductor
 
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, _quiet(folder):
-        made: Any = torch._inductor.aot_compile(
-            graph,
-            tuple(example),
-            options={
-                "aot_inductor.precompile_headers": False,
-                "aot_inductor.enable_line_tables": False,
-                # Else each kind of vector instruction that the CPU says it has is tried out first, for seconds.
-                "cpp.vec_isa_ok": True,
-                # By way of the exponential, which is three times as fast, and as exact as a sum of float32 is.
-                "cpp.use_decompose_tanh": True,
-            },
-        )
+        made: Any = torch._inductor.aot_compile(graph, tuple(example), options=dict(OPTIONS))
         os.replace(made, library)
 
 

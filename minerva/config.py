@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import re
@@ -98,10 +97,25 @@ def _run_name(*, _root_: DictConfig) -> str:
 
 
 def load(run_dir: Path) -> DictConfig:
-    """The configuration a run was begun with, checked; read as data.
+    """The configuration a run was begun with, checked; for using here what it learned.
 
     Raises:
         UserError: there is none, or it is not allowed.
+    """
+    config = saved(run_dir)
+    config.device, config.compile = "cpu", False
+    check(config)
+    if config.env.backend == "envpool" and not config.env.allow_different and find_spec("envpool") is None:
+        config.env.backend = "gymnasium"  # the same task, where this one is not installed
+    auto.settle(config)
+    return config
+
+
+def saved(run_dir: Path) -> DictConfig:
+    """The configuration a run was begun with, read as data.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
     """
     try:
         config = OmegaConf.load(run_dir / SAVED)
@@ -111,11 +125,6 @@ def load(run_dir: Path) -> DictConfig:
         raise UserError(f"{run_dir / SAVED}: cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise UserError(f"{run_dir / SAVED}: not a configuration of minerva")
-    config.device = "cpu"
-    if config.get("env", {}).get("backend") == "envpool" and find_spec("envpool") is None:
-        config.env.backend = "gymnasium"  # the same task, where this one is not installed
-    check(config)
-    auto.settle(config)
     return config
 
 
@@ -232,13 +241,15 @@ class Check(Callback):
         job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         try:
             check(job)
-            check_run_dir(job, str(config.hydra.run.dir))
+            check_run_dir(config, str(config.hydra.run.dir))
         except Exception as error:
             fail(error)  # SystemExit; Hydra makes warnings of exceptions here
 
 
 def check_run_dir(config: DictConfig, run_dir: str) -> None:
     """Refuse to go on where a run was begun with another algorithm, environment, network or seed.
+
+    What ``config`` leaves to ``auto`` is as it was then.
 
     Raises:
         UserError: naming the first key that differs.
@@ -248,25 +259,32 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
     if locked(Path(run_dir)):
         raise UserError(f"hydra.run.dir={run_dir}: another process is training there")
     if (Path(run_dir) / "checkpoints" / "last.pt").exists():
-        config = copy.deepcopy(config)
-        auto.settle(config)
-        same_identity(identity(load(Path(run_dir))), identity(config), run_dir)
+        before = saved(Path(run_dir))
+        auto.settle(before)
+        auto.settle(config, before)
+        same_identity(identity(before), identity(config), run_dir)
 
 
 def identity(config: DictConfig) -> dict[str, Any]:
     """What makes a run that run: its algorithm, environment, network and seed, as ``{"algo.gamma": 0.99, ...}``."""
-    return {key: value for key, value in _flat(config).items() if key.split(".")[0] in (*FIXED, "seed", "compile")}
+    fixed = (*FIXED, "seed", "compile")
+    return {
+        key: value
+        for group in fixed
+        for key, value in _flat(config.get(group), group).items()
+        if key != "env.threads"  # of no influence on a number
+    }
 
 
-def _flat(config: Any) -> dict[str, Any]:
-    """``{"algo.gamma": 0.99, ...}``."""
+def _flat(node: Any, key: str) -> dict[str, Any]:
+    """``{"algo.gamma": 0.99, ...}`` for the node ``algo``."""
 
     def walk(node: Any, key: str) -> dict[str, Any]:
         if not isinstance(node, dict):
             return {key: node}
-        return {k: v for name, child in node.items() for k, v in walk(child, f"{key}.{name}" if key else name).items()}
+        return {k: v for name, child in node.items() for k, v in walk(child, f"{key}.{name}").items()}
 
-    return walk(OmegaConf.to_container(config, resolve=True), "")
+    return walk(OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node, key)
 
 
 def cli(main: Callable[[], None]) -> Callable[[], None]:

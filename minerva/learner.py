@@ -25,13 +25,17 @@ class Group:
     Attributes:
         parameters: some of the module's.
         learning_rate: > 0; an algorithm may change it between steps, in ``Learner.rates``.
+        optimizer: a key of ``OPTIMIZERS``.
         eps: of Adam and AdamW.
+        weight_decay: of AdamW and SGD; Adam's is an L2 penalty.
         minimum: they are kept above this; None for no bound.
     """
 
     parameters: Sequence[nn.Parameter]
     learning_rate: float
+    optimizer: str = "adam"
     eps: float = 1e-8
+    weight_decay: float = 0.0
     minimum: float | None = None
 
 
@@ -45,8 +49,6 @@ class Learner:
         loss: of some samples of a batch; the loss to minimise, and its terms, to be looked at.
         groups: all of the module's parameters.
         clip: places in ``groups`` whose gradients' common norm is bounded, and the bound; None for none.
-        optimizer: a key of ``OPTIMIZERS``.
-        weight_decay: of AdamW and SGD; Adam's is an L2 penalty.
         compile: whether to.
 
     Attributes:
@@ -61,21 +63,23 @@ class Learner:
         loss: Loss,
         groups: Sequence[Group],
         clip: Sequence[tuple[Sequence[int], float | None]],
-        optimizer: str,
-        weight_decay: float = 0.0,
         compile: bool,
     ) -> None:
         self.module, self.loss, self.groups = module, loss, groups
         self.clip = [(places, bound) for places, bound in clip if bound is not None]
         self.rates = [group.learning_rate for group in groups]
         self.terms: tuple[str, ...] = ()
-        self.kind, self.weight_decay, self.compile = optimizer, weight_decay, compile
-        eps = [{} if optimizer == "sgd" else {"eps": group.eps} for group in groups]
-        self.optimizer = OPTIMIZERS[optimizer](
-            [{"params": [*g.parameters], "lr": g.learning_rate, **e} for g, e in zip(groups, eps, strict=True)],
-            weight_decay=weight_decay,
-            fused=True,
-        )
+        self.compile = compile
+        self.optimizers = [
+            OPTIMIZERS[group.optimizer](
+                [*group.parameters],
+                lr=group.learning_rate,
+                weight_decay=group.weight_decay,
+                fused=True,
+                **({} if group.optimizer == "sgd" else {"eps": group.eps}),
+            )
+            for group in groups
+        ]
         self._compiled: dict[tuple[torch.Size, ...], Compiled] = {}
 
     def __call__(self, index: Tensor, *batch: Tensor) -> Tensor:
@@ -86,19 +90,17 @@ class Learner:
         """
         if self.compile:
             return self._step_compiled(index, *batch)
-        for settings, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            settings["lr"] = rate
         loss, terms = self.loss(*(data[index] for data in batch))
-        self.optimizer.zero_grad()
+        self.module.zero_grad()
         loss.backward()
         for places, bound in self.clip:
             nn.utils.clip_grad_norm_([p for i in places for p in self.groups[i].parameters], bound)
-        self.optimizer.step()
-        with torch.no_grad():
-            for group in self.groups:
-                if group.minimum is not None:
-                    for parameter in group.parameters:
-                        parameter.clamp_(min=group.minimum)
+        for group, optimizer, rate in zip(self.groups, self.optimizers, self.rates, strict=True):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
+            if group.minimum is not None:
+                for parameter in group.parameters:
+                    parameter.data.clamp_(min=group.minimum)
         self.terms = tuple(terms)
         return torch.stack([term.detach() for term in terms.values()])
 
@@ -115,33 +117,30 @@ class Learner:
     def _flatten(self) -> None:
         """Make each group's parameters views of one tensor, and what the optimiser keeps of them too: one update does for all."""
         self._rates = [torch.tensor(rate) for rate in self.rates]
-        self._flat: list[
-            list[Tensor]
-        ] = []  # for each group the parameters and, unless SGD has none, mean, square and step
-        state = self.optimizer.state
-        for group in self.groups:
-            parameters = list(group.parameters)
-            kept = ["exp_avg", "exp_avg_sq"] if self.kind != "sgd" else []
+        # For each group the parameters and, unless SGD has none, mean, square and step.
+        self._flat: list[list[Tensor]] = []
+        for group, optimizer in zip(self.groups, self.optimizers, strict=True):
+            parameters, state = list(group.parameters), optimizer.state
+            kept = ["exp_avg", "exp_avg_sq"] if group.optimizer != "sgd" else []
             old = {key: [state[p].get(key, torch.zeros_like(p)).flatten() for p in parameters] for key in kept}
             flat = [torch.cat([p.detach().flatten() for p in parameters]), *(torch.cat(old[key]) for key in kept)]
-            step = state[parameters[0]].get("step", torch.zeros(())).clone()
+            step = [state[parameters[0]].get("step", torch.zeros(())).clone()] if kept else []
             ends = torch.tensor([p.numel() for p in parameters]).cumsum(0).tolist()
             for parameter, end in zip(parameters, ends, strict=True):
                 views = [tensor[end - parameter.numel() : end].view_as(parameter) for tensor in flat]
                 parameter.data = views[0]
                 if kept:
-                    state[parameter] = {"step": step, **dict(zip(kept, views[1:], strict=True))}
-            self._flat.append([*flat, step] if kept else flat)
+                    state[parameter] = {"step": step[0], **dict(zip(kept, views[1:], strict=True))}
+            self._flat.append([*flat, *step])
         self._tensors = [*(tensor for flat in self._flat for tensor in flat), *self.module.buffers(), *self._rates]
 
     def _compile(self, index: Tensor, *batch: Tensor) -> Compiled:
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
         buffers = [name for name, _ in self.module.named_buffers()]
-        width = len(self._flat[0])
 
         def step(*tensors: Tensor) -> tuple[Tensor, ...]:
             left = iter(tensors)
-            flat = [[next(left) for _ in range(width)] for _ in self.groups]
+            flat = [[next(left) for _ in kept] for kept in self._flat]
             held = {name: next(left) for name in buffers}
             rates = [next(left) for _ in self.groups]
             index, *batch = left
@@ -171,12 +170,12 @@ class Learner:
 
     def _update(self, theta: Tensor, gradient: Tensor, state: list[Tensor], rate: Tensor, group: Group) -> None:
         """What torch.optim does to the parameters of a group, in place."""
-        if self.kind == "adamw":
+        if group.optimizer == "adamw":
             # LaTeX: \theta \leftarrow (1 - \alpha \lambda) \, \theta
-            theta.mul_(1 - rate * self.weight_decay)
-        elif self.weight_decay:
-            gradient = gradient + self.weight_decay * theta
-        if self.kind == "sgd":
+            theta.mul_(1 - rate * group.weight_decay)
+        elif group.weight_decay:
+            gradient = gradient + group.weight_decay * theta
+        if group.optimizer == "sgd":
             # LaTeX: \theta \leftarrow \theta - \alpha g
             theta.sub_(rate * gradient)
         else:
@@ -192,13 +191,15 @@ class Learner:
             theta.clamp_(min=group.minimum)
 
     def state_dict(self) -> State:
-        """The optimiser's state, and the learning rates."""
-        return {"optimizer": self.optimizer.state_dict(), "rates": list(self.rates)}
+        """What the optimisers keep, and the learning rates."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers], "rates": list(self.rates)}
 
     def load_state_dict(self, state: State) -> None:
         """Go on where ``state`` was taken."""
-        self.optimizer.load_state_dict(state["optimizer"])
-        for kept in self.optimizer.state.values():
-            kept["step"] = kept["step"].clone()  # compiled steps count once for all
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+            for kept in optimizer.state.values():
+                if "step" in kept:
+                    kept["step"] = kept["step"].clone()  # compiled steps count once for all
         self.rates = list(state["rates"])
         self._compiled.clear()  # it knows the tensors of before

@@ -20,7 +20,7 @@ from typing import Any
 from minerva.errors import UserError
 
 LOCK = ".lock"
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm_control", "shimmy", "hydra-core", "omegaconf")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "envpool", "dm_control", "shimmy", "hydra-core", "omegaconf")
 
 
 def locked(run_dir: Path) -> bool:
@@ -76,7 +76,7 @@ class Run:
             "end": None,
             "host": platform.node(),
             "python": platform.python_version(),
-            "packages": {name: metadata.version(name) for name in PACKAGES},
+            "packages": {name: _version(name) for name in PACKAGES},
             "git": _git(),
         }
         self._write()
@@ -137,6 +137,12 @@ class Run:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
 
 
 def _git() -> dict[str, Any] | None:

@@ -30,14 +30,13 @@ class Rule:
         """Whether ``value`` satisfies the rule, or for a list each of its elements; None always does."""
         if isinstance(value, list):
             return all(self.allows(element) for element in value)
+        if self.auto:
+            number = isinstance(value, int) and not isinstance(value, bool)
+            return value == AUTO or (number and replace(self, auto=False).allows(value))
         if value is None:
-            return True
-        if self.auto and value == AUTO:
-            return True
+            return not any(isinstance(choice, bool) for choice in self.choices)
         if self.choices:
             return value in self.choices
-        if self.auto and not isinstance(value, int):
-            return False
         above = self.low is None or (value > self.low if self.open_low else value >= self.low)
         return above and (self.high is None or value <= self.high)  # False for NaN
 

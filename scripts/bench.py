@@ -93,7 +93,7 @@ def minerva(setting: Setting, steps: int, device: str, *extra: str, **environ: s
         command = [
             sys.executable, "train.py", *setting.overrides(), f"trainer.total_steps={steps}", "trainer.logs=1000000",
             "trainer.evaluations=1", "trainer.eval_episodes=1", "trainer.final_eval_episodes=1", "trainer.checkpoints=1",
-            f"device={device}", f"hydra.run.dir={folder}", *extra,
+            f"device={device}", f"hydra.run.dir={folder}", *extra, *(["compile=false"] if device != "cpu" else []),
         ]  # fmt: skip
         _, ready, memory = run(command, **environ)
         with open(Path(folder) / "metrics.csv") as file:

@@ -153,7 +153,7 @@ def play(here: Any, x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.
     """Observations [T + 1, O] and rewards [T] of ``actions`` [T, A] from state ``x``."""
     obs, rewards = [here.set(x)], []
     for action in actions:
-        after, reward = here.step(action)
+        after, reward = here.step(action)[:2]
         obs.append(after)
         rewards.append(reward)
     return np.array(obs), np.array(rewards)

@@ -90,3 +90,14 @@ def test_the_backend_is_the_fastest_that_is_the_same(monkeypatch):
     assert config(env__id="Nothing-v0").env.backend == "gymnasium"
     monkeypatch.setattr(fidelity, "find_spec", lambda name: None)
     assert config().env.backend == "gymnasium"
+
+
+def test_going_on_is_as_it_was_before(monkeypatch):
+    before = config(threads=1, compile=False, env__backend="gymnasium", env__threads=5)
+    monkeypatch.setattr(fidelity, "find_spec", lambda name: object())
+    cfg = OmegaConf.merge(before, {"threads": "auto", "compile": "auto", "env": {"backend": "auto", "threads": "auto"}})
+    auto.settle(cfg, before)
+    assert cfg == before
+    given = OmegaConf.merge(cfg, {"threads": 2})
+    auto.settle(given, before)
+    assert given.threads == 2

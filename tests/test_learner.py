@@ -15,7 +15,7 @@ from tests import test_ppo, test_vmpo
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
-def regression(optimizer: str, compile: bool, **changes) -> tuple[nn.Module, Learner]:
+def regression(optimizer: str, compile: bool) -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
     model = nn.ModuleDict(
         {
@@ -29,12 +29,12 @@ def regression(optimizer: str, compile: bool, **changes) -> tuple[nn.Module, Lea
         return error, {"error": error, "twice": 2 * error}
 
     net, scale = [*model["net"].parameters()], [*model["scale"].parameters()]
-    values = {
-        "groups": [Group(net, 1e-2, 1e-5), Group(scale, 0.5, minimum=0.75)],
-        "clip": [((0,), 0.3), ((1,), None)],
-        "weight_decay": 0.1,
-    } | changes
-    return model, Learner(module=model, loss=loss, optimizer=optimizer, compile=compile, **values)
+    groups = [
+        Group(net, 1e-2, optimizer, 1e-5, weight_decay=0.1),
+        Group(scale, 0.5, weight_decay=0.1, minimum=0.75),
+    ]
+    clip = [((0,), 0.3), ((1,), None)]
+    return model, Learner(module=model, loss=loss, groups=groups, clip=clip, compile=compile)
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,14 +79,15 @@ def test_plain_steps_are_torch_s():
 
 
 @needs_compiler
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("compile", [False, True])
-def test_going_on_from_a_state_is_identical(compile):
-    model, learner = regression("adam", compile)
+def test_going_on_from_a_state_is_identical(compile, optimizer):
+    model, learner = regression(optimizer, compile)
     index, batch = torch.arange(20), data()
     learner(index, *batch)
     learner.rates = [1e-3, 1e-2]
     state = copy.deepcopy((model.state_dict(), learner.state_dict()))
-    other, resumed = regression("adam", compile)
+    other, resumed = regression(optimizer, compile)
     resumed(index, *batch)  # a step of its own before, whose traces must be gone
     other.load_state_dict(state[0])
     resumed.load_state_dict(state[1])

@@ -142,17 +142,17 @@ def test_target_kl_stops_the_epochs():
     for target in (None, 1e-6):
         ppo = make(target_kl=target, update_epochs=5)
         ppo.update(rollout(ppo), 0.0)
-        steps[target] = int(next(iter(ppo.learner.optimizer.state.values()))["step"])
+        steps[target] = int(next(iter(ppo.learner.optimizers[0].state.values()))["step"])
     assert steps == {None: 5 * 3, 1e-6: 3}, "16 samples in three minibatches an epoch"
 
 
 def test_the_gradient_is_bounded_as_a_whole(monkeypatch):
     ppo = make(max_grad_norm=1e-3)
     norms = []
-    step = ppo.learner.optimizer.step
+    step = ppo.learner.optimizers[0].step
     parameters = list(ppo.network.parameters())
     monkeypatch.setattr(
-        ppo.learner.optimizer,
+        ppo.learner.optimizers[0],
         "step",
         lambda: (norms.append(sum(p.grad.square().sum() for p in parameters) ** 0.5), step()),
     )
@@ -163,7 +163,7 @@ def test_the_gradient_is_bounded_as_a_whole(monkeypatch):
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_optimizer_by_name(name):
-    optimizer = make(optimizer=name, weight_decay=0.1).learner.optimizer
+    optimizer = make(optimizer=name, weight_decay=0.1).learner.optimizers[0]
     assert type(optimizer).__name__.lower() == name
     assert optimizer.param_groups[0]["weight_decay"] == 0.1
     assert name == "sgd" or optimizer.param_groups[0]["eps"] == 1e-5

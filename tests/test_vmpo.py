@@ -458,10 +458,10 @@ def test_linear_schedule_follows_the_progress():
 
 def test_the_gradients_of_policy_and_value_are_bounded_apart(monkeypatch):
     vmpo = make(max_grad_norm=1e-3, value_max_grad_norm=1e-4)
-    norms, step = [], vmpo.learner.optimizer.step
+    norms, step = [], vmpo.learner.optimizers[0].step
     parameters = vmpo.network.policy_parameters(), vmpo.network.value_parameters()
     monkeypatch.setattr(
-        vmpo.learner.optimizer,
+        vmpo.learner.optimizers[0],
         "step",
         lambda: (
             norms.append([sum(float(p.grad.square().sum()) for p in group) ** 0.5 for group in parameters]),
@@ -474,7 +474,7 @@ def test_the_gradients_of_policy_and_value_are_bounded_apart(monkeypatch):
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_optimizer_by_name(name):
-    optimizer = make(optimizer=name).learner.optimizer
+    optimizer = make(optimizer=name).learner.optimizers[0]
     assert type(optimizer).__name__.lower() == name
     assert name == "sgd" or optimizer.param_groups[0]["eps"] == 1e-5
 

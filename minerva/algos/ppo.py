@@ -90,10 +90,11 @@ class PPO:
         self.learner = Learner(
             module=network,
             loss=self._loss,
-            groups=[Group(p, rate, adam_eps) for p, rate in zip(parameters, self.learning_rates, strict=True)],
+            groups=[
+                Group(some, rate, optimizer, adam_eps, weight_decay)
+                for some, rate in zip(parameters, self.learning_rates, strict=True)
+            ],
             clip=[((0, 1), max_grad_norm)],
-            optimizer=optimizer,
-            weight_decay=weight_decay,
             compile=compile,
         )
 

@@ -110,12 +110,11 @@ class VMPO:
             module=nn.ModuleDict({"network": network, "alpha": self.alpha}),
             loss=self._losses,
             groups=[
-                Group(policy, learning_rate, adam_eps),
-                Group(value, value_learning_rate, adam_eps),
+                Group(policy, learning_rate, optimizer, adam_eps),
+                Group(value, value_learning_rate, optimizer, adam_eps),
                 Group(alphas, alpha_lr, minimum=MINIMUM),
             ],
             clip=[((0,), max_grad_norm), ((1,), value_max_grad_norm)],
-            optimizer=optimizer,
             compile=compile,
         )
 

@@ -36,8 +36,8 @@ EXTRA = {
 class EnvPoolVectorEnv:
     """N environments stepped by threads of C++, reset within the step that ends an episode.
 
-    EnvPool seeds an environment once, when it is made. So its state is its seed, the number of its episodes and the actions
-    since the last of them began: :meth:`state_dict` keeps these, and :meth:`load_state_dict` makes all anew, resets each
+    EnvPool seeds an environment once, when it is made. So, where a step draws no chance, its state is its seed, the number of its
+    episodes and the actions since the last of them began: :meth:`state_dict` keeps these, and :meth:`load_state_dict` makes all anew, resets each
     as often, and plays the actions again.
 
     Observations are those of :class:`minerva.envs.gymnasium.GymnasiumVectorEnv`, so that a checkpoint moves between the two.
@@ -57,13 +57,16 @@ class EnvPoolVectorEnv:
         self.id, self.num_envs, self.stagger = id, num_envs, stagger
         self._task = task(id)
         self._config: dict[str, Any] = {"num_envs": num_envs, "num_threads": min(threads, num_envs)}
-        if max_episode_steps is not None:
-            self._config["max_episode_steps"] = max_episode_steps
         if id.startswith("dm_control/"):
             self._config["base_path"] = _plain_models().name
         if self._task not in envpool.list_all_envs():
             raise UserError(f"env.backend=envpool: it has no {id}; allowed is gymnasium")
         spec = envpool.make_spec(self._task, **self._config)
+        limit = spec.config.max_episode_steps
+        if max_episode_steps is not None:
+            limit = min(limit, max_episode_steps) if id.startswith("dm_control/") else max_episode_steps
+        # Episodes are cut here, for EnvPool would call one that terminates in its last step cut.
+        self._limit, self._config["max_episode_steps"] = limit, limit + 1
         arrays = spec.state_array_spec
         extra = set().union(*(names for tasks, names in EXTRA.items() if re.fullmatch(f"dm_control/{tasks}-v0", id)))
         # By name, as gymnasium's Dict spaces are.
@@ -71,18 +74,17 @@ class EnvPoolVectorEnv:
         self.names = [key.removeprefix("obs:") for key in names]
         keys = list(arrays)
         self._obs_at = [keys.index(key) for key in names]
-        self._reward_at, self._done_at, self._trunc_at = (keys.index(key) for key in ("reward", "done", "trunc"))
+        self._reward_at, self._done_at = keys.index("reward"), keys.index("done")
         shape = (sum(math.prod(arrays[key].shape) for key in names),)
         self._action_dtype = spec.action_array_spec["action"].dtype
         self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space))
 
         self._pool: Any = None
         self._log: list[np.ndarray] = []  # actions, since the longest of the episodes began
-        self._cutting = False  # whether one of the first episodes goes on
         self._ids = np.arange(num_envs, dtype=np.int32)
         # Environment i's first episode ends after this many steps, at the latest.
         first = np.array([stagger * i // num_envs for i in range(num_envs)])
-        self._first_length = np.where(first > 0, first, np.iinfo(np.int64).max)
+        self._first_limit = np.where(first > 0, np.minimum(first, limit), limit)
         self._obs = np.zeros((num_envs, *shape), np.float32)
         box = self.spec.action
         self._bounds = (box.low, box.high) if isinstance(box, spaces.Box) else None
@@ -96,21 +98,21 @@ class EnvPoolVectorEnv:
     def step(self, action: np.ndarray) -> Step:
         """Step all; ``action`` [N, *action_shape] in the environment's units, clipped to its bounds."""
         if self._bounds is not None:
+            if not np.isfinite(action).all():  # EnvPool begins such an episode anew, without a word
+                raise UserError(f"env.id={self.id}: an action is not finite: {action[~np.isfinite(action)][0]}")
             action = np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1])
         action = action.astype(self._action_dtype)  # a copy, which the log keeps
         self._log.append(action)
         state = self._send(self._ids, action)
         self._flatten(state, self._obs)
-        done, truncated = state[self._done_at], state[self._trunc_at]
+        terminated = state[self._done_at]
         self._length += 1
-        if self._cutting:
-            truncated = truncated | (self._length == self._first_length) & (self._episode == 1) & ~done
-            self._cutting = bool((self._episode == 1).any())
-        ended, final_obs = done | truncated, self._obs
+        truncated = (self._length == self._limits) & ~terminated
+        ended, final_obs = terminated | truncated, self._obs
         if ended.any():
             final_obs = self._obs.copy()
             self._begin(np.flatnonzero(ended).astype(np.int32))
-        return Step(self._obs, state[self._reward_at], done & ~truncated, truncated, final_obs)
+        return Step(self._obs, state[self._reward_at], terminated, truncated, final_obs)
 
     def close(self) -> None:
         """Release what the simulators hold."""
@@ -124,6 +126,7 @@ class EnvPoolVectorEnv:
             "episode": torch.from_numpy(self._episode.copy()),
             "length": torch.from_numpy(self._length.copy()),
             "actions": torch.as_tensor(np.array(self._log)),
+            "obs": torch.from_numpy(self._obs.copy()),
         }
 
     def load_state_dict(self, state: State) -> np.ndarray:
@@ -144,6 +147,10 @@ class EnvPoolVectorEnv:
             self._flatten(self._send(ids, action[ids]), obs[: len(ids)])
             self._obs[ids] = obs[: len(ids)]
         self._episode, self._length = episode.copy(), length.copy()
+        if not np.array_equal(self._obs, state["obs"].numpy(), equal_nan=True):
+            raise UserError(
+                f"env.id={self.id}: cannot go on, for its steps draw chance; allowed is env.backend=gymnasium"
+            )
         return self._obs
 
     def _make(self, seed: int) -> None:
@@ -153,7 +160,7 @@ class EnvPoolVectorEnv:
         self._pool = envpool.make_gymnasium(self._task, env_seed=seeds, **self._config)
         self._episode, self._length = np.zeros((2, self.num_envs), np.int64)
         self._log = []
-        self._cutting = self.stagger > 0
+        self._limits = self._first_limit.copy()
 
     def _begin(self, ids: np.ndarray) -> None:
         obs = np.empty_like(self._obs[ids])
@@ -164,6 +171,7 @@ class EnvPoolVectorEnv:
     def _reset(self, ids: np.ndarray, obs: np.ndarray) -> None:
         self._pool._reset(ids)
         self._flatten(self._pool._recv(), obs)
+        self._limits[ids] = np.where(self._episode[ids] > 0, self._limit, self._first_limit[ids])
         self._episode[ids] += 1
         self._length[ids] = 0
 

@@ -94,6 +94,42 @@ def test_the_task_s_own_end_is_a_termination():
     assert not any(step[3].any() for step in steps)
 
 
+def test_an_end_in_the_last_step_is_the_task_s_own():
+    """As the other backend has it: what is left is worth nothing, and not to be bootstrapped."""
+    ends = {}
+    for limit in (None, 9):
+        env = pool("CartPole-v1", num_envs=8, limit=limit)
+        env.reset(0)
+        ends[limit] = [(step[2].copy(), step[3].copy()) for step in play(env, np.ones((9, 8), np.int64))]
+    died = [step[0] for step in ends[None]]
+    assert died[8].any(), "some fall in the ninth step"
+    assert not died[8].all() or any(step.any() for step in died[:8])
+    np.testing.assert_array_equal(ends[9][8][0], died[8])
+    assert not (ends[9][8][0] & ends[9][8][1]).any()
+
+
+def test_a_limit_beyond_the_task_s_own_is_its_own():
+    env = pool("dm_control/pendulum-swingup-v0", num_envs=1, limit=1300)
+    env.reset(0)
+    ends = [bool(step.truncated[0]) for step in map(env.step, np.zeros((1001, 1, 1), np.float32))]
+    assert ends == [False] * 999 + [True, False]
+
+
+def test_an_action_that_is_not_finite_is_refused():
+    env = pool()
+    env.reset(0)
+    with pytest.raises(UserError, match="an action is not finite: nan"):
+        env.step(np.full((3, 6), np.nan, np.float32))
+
+
+def test_steps_of_chance_cannot_be_gone_on_from():
+    env, other = pool("LunarLander-v3"), pool("LunarLander-v3")
+    env.reset(0)
+    play(env, actions(env, 150))
+    with pytest.raises(UserError, match="env.id=LunarLander-v3: cannot go on"):
+        other.load_state_dict(env.state_dict())
+
+
 def test_first_episodes_are_staggered():
     env = pool(num_envs=4, stagger=20, limit=20)
     env.reset(0)
