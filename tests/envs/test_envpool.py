@@ -126,7 +126,7 @@ def test_steps_of_chance_cannot_be_gone_on_from():
     env, other = pool("LunarLander-v3"), pool("LunarLander-v3")
     env.reset(0)
     play(env, actions(env, 150))
-    with pytest.raises(UserError, match="env.id=LunarLander-v3: cannot go on"):
+    with pytest.raises(UserError, match=r"env.id=LunarLander-v3: cannot go on"):
         other.load_state_dict(env.state_dict())
 
 
