@@ -153,7 +153,7 @@ def play(here: Any, x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.
     """Observations [T + 1, O] and rewards [T] of ``actions`` [T, A] from state ``x``."""
     obs, rewards = [here.set(x)], []
     for action in actions:
-        after, reward = here.step(action)[:2]
+        after, reward = here.step(action)
         obs.append(after)
         rewards.append(reward)
     return np.array(obs), np.array(rewards)
@@ -246,8 +246,8 @@ def returns(env: Any, episodes: int) -> np.ndarray:
     env.reset(0)
     rng, space = np.random.default_rng(0), env.spec.action
     total, finished = np.zeros(env.num_envs), []
-    for step in itertools.count():
-        if len(finished) >= episodes or (step > STEPS and not finished):
+    for steps in itertools.count():
+        if len(finished) >= episodes or (steps > STEPS and not finished):
             break
         if hasattr(space, "n"):
             action = rng.integers(space.n, size=env.num_envs)

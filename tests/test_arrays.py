@@ -66,6 +66,14 @@ def test_what_is_not_known_is_left_to_pytorch():
     assert numpy_function(net.act, net, [torch.zeros(1, 5), net.noise(1)]) is None
 
 
+def test_what_is_known_but_used_otherwise_is_left_to_pytorch():
+    net = network()
+    scaled = lambda obs: (torch.add(obs, obs, alpha=2),)  # noqa: E731  # NumPy's has no alpha
+    bounded = lambda obs: (obs.clamp(max=0.5),)  # noqa: E731
+    assert numpy_function(scaled, net, [torch.ones(1, 5)]) is None
+    assert numpy_function(bounded, net, [torch.ones(1, 5)]) is None
+
+
 def test_without_noise_there_is_none():
     net = network()
     act = numpy_function(net.act, net, [torch.zeros(2, 5)])()

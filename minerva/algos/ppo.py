@@ -134,7 +134,7 @@ class PPO:
     def _loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, old_value: Tensor, advantage: Tensor, target: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a minibatch of B samples; and its terms."""
+        """The loss of a minibatch of B samples, and its terms."""
         policy, value = self.network(obs)
         # LaTeX: r(\theta) = \pi_\theta(a|s) \,/\, \pi_{\theta_\mathrm{old}}(a|s)
         log_ratio = policy.log_prob(action) - old_log_prob

@@ -47,11 +47,13 @@ def test_spaces_are_those_of_the_other_backend(id):
 
 
 @pytest.mark.parametrize("id", sorted(verdicts()))
-def test_observations_are_as_long_as_those_that_were_compared(id):
+def test_a_verdict_says_what_it_rests_on(id):
     assert verdicts()[id]["verdict"] in ("identical", "alike", "different")
     if verdicts()[id]["verdict"] == "identical":
         assert verdicts()[id]["equal_steps"] > 0
         assert verdicts()[id]["error"] <= 1e-6
+    else:
+        assert verdicts()[id]["why"]
 
 
 def test_a_step_is_what_envpool_gives():
@@ -103,7 +105,6 @@ def test_an_end_in_the_last_step_is_the_task_s_own():
         ends[limit] = [(step[2].copy(), step[3].copy()) for step in play(env, np.ones((9, 8), np.int64))]
     died = [step[0] for step in ends[None]]
     assert died[8].any(), "some fall in the ninth step"
-    assert not died[8].all() or any(step.any() for step in died[:8])
     np.testing.assert_array_equal(ends[9][8][0], died[8])
     assert not (ends[9][8][0] & ends[9][8][1]).any()
 
