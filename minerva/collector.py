@@ -99,9 +99,9 @@ class Collector:
             decisions.append(decision)
             rewards[t], terminated[t], truncated[t] = outcome.reward, outcome.terminated, outcome.truncated
             obs[t + 1] = outcome.obs
-            ended = outcome.terminated | outcome.truncated
-            if ended.any():
-                self._final.append((t, ended.nonzero()[0], outcome.final_obs[ended]))
+            if outcome.final_obs is not outcome.obs:
+                ended = (outcome.terminated | outcome.truncated).nonzero()[0]
+                self._final.append((t, ended, outcome.final_obs[ended]))
 
     def _act(self, obs: np.ndarray, noise: Tensor) -> tuple[np.ndarray, Tensor, Tensor]:
         action, sample, policy = self.algo.actor.act(torch.from_numpy(obs).to(self.device), noise)

@@ -110,29 +110,35 @@ class Learner:
             if not self._compiled:
                 self._flatten()
             self._compiled[shapes] = self._compile(index, *batch)
-        for tensor, rate in zip(self._rates, self.rates, strict=True):
-            tensor.fill_(rate)
+        for numbers, step, rate in zip(self._numbers, self._steps, self.rates, strict=True):
+            step += 1  # in place, in what the optimiser keeps
+            t = float(step)
+            # LaTeX: \alpha_t = \alpha / (1 - \beta_1^t), \qquad c_t = \sqrt{1 - \beta_2^t}
+            numbers[:] = rate, rate / (1 - BETAS[0] ** t), (1 - BETAS[1] ** t) ** 0.5
         return self._compiled[shapes]([*self._tensors, index, *batch])[0]
 
     def _flatten(self) -> None:
         """Make each group's parameters views of one tensor, and what the optimiser keeps of them too: one update does for all."""
-        self._rates = [torch.tensor(rate) for rate in self.rates]
-        # For each group the parameters and, unless SGD has none, mean, square and step.
+        # For each group the parameters and, unless SGD has none, mean and square.
         self._flat: list[list[Tensor]] = []
+        steps: list[Tensor] = []
         for group, optimizer in zip(self.groups, self.optimizers, strict=True):
             parameters, state = list(group.parameters), optimizer.state
             kept = ["exp_avg", "exp_avg_sq"] if group.optimizer != "sgd" else []
             old = {key: [state[p].get(key, torch.zeros_like(p)).flatten() for p in parameters] for key in kept}
             flat = [torch.cat([p.detach().flatten() for p in parameters]), *(torch.cat(old[key]) for key in kept)]
-            step = [state[parameters[0]].get("step", torch.zeros(())).clone()] if kept else []
+            steps.append(state[parameters[0]].get("step", torch.zeros(())).clone())
             ends = torch.tensor([p.numel() for p in parameters]).cumsum(0).tolist()
             for parameter, end in zip(parameters, ends, strict=True):
                 views = [tensor[end - parameter.numel() : end].view_as(parameter) for tensor in flat]
                 parameter.data = views[0]
                 if kept:
-                    state[parameter] = {"step": step[0], **dict(zip(kept, views[1:], strict=True))}
-            self._flat.append([*flat, *step])
-        self._tensors = [*(tensor for flat in self._flat for tensor in flat), *self.module.buffers(), *self._rates]
+                    state[parameter] = {"step": steps[-1], **dict(zip(kept, views[1:], strict=True))}
+            self._flat.append(flat)
+        self._steps = [step.numpy() for step in steps]
+        numbers = torch.zeros(len(self.groups), 3)  # of a step: the learning rate, and as Adam corrects it
+        self._numbers = numbers.numpy()
+        self._tensors = [*(tensor for flat in self._flat for tensor in flat), *self.module.buffers(), numbers]
 
     def _compile(self, index: Tensor, *batch: Tensor) -> Compiled:
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
@@ -142,8 +148,7 @@ class Learner:
             left = iter(tensors)
             flat = [[next(left) for _ in kept] for kept in self._flat]
             held = {name: next(left) for name in buffers}
-            rates = [next(left) for _ in self.groups]
-            index, *batch = left
+            numbers, index, *batch = left
 
             def loss(thetas: list[Tensor]) -> tuple[Tensor, Tensor]:
                 for group, theta in zip(self.groups, thetas, strict=True):
@@ -162,14 +167,15 @@ class Learner:
                 norm = torch.stack([gradients[i].square().sum() for i in places]).sum().sqrt()
                 for i in places:
                     gradients[i] = gradients[i] * (bound / (norm + 1e-6)).clamp(max=1.0)
-            for (theta, *state), gradient, rate, group in zip(flat, gradients, rates, self.groups, strict=True):
-                self._update(theta, gradient, state, rate, group)
+            for (theta, *state), gradient, row, group in zip(flat, gradients, numbers, self.groups, strict=True):
+                self._update(theta, gradient, state, row, group)
             return (terms,)
 
         return compile_function(step, [*self._tensors, index, *batch], "the update")
 
-    def _update(self, theta: Tensor, gradient: Tensor, state: list[Tensor], rate: Tensor, group: Group) -> None:
+    def _update(self, theta: Tensor, gradient: Tensor, state: list[Tensor], numbers: Tensor, group: Group) -> None:
         """What torch.optim does to the parameters of a group, in place."""
+        rate, corrected_rate, correction = numbers
         if group.optimizer == "adamw":
             # LaTeX: \theta \leftarrow (1 - \alpha \lambda) \, \theta
             theta.mul_(1 - rate * group.weight_decay)
@@ -179,14 +185,12 @@ class Learner:
             # LaTeX: \theta \leftarrow \theta - \alpha g
             theta.sub_(rate * gradient)
         else:
-            mean, square, step = state
+            mean, square = state
             # LaTeX: m \leftarrow \beta_1 m + (1 - \beta_1) g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2
-            step.add_(1)
             mean.lerp_(gradient, 1 - BETAS[0])
             square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            # LaTeX: \theta \leftarrow \theta - \alpha \, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
-            denominator = square.sqrt() / (1 - BETAS[1] ** step).sqrt() + group.eps
-            theta.sub_(rate / (1 - BETAS[0] ** step) * mean / denominator)
+            # LaTeX: \theta \leftarrow \theta - \alpha_t \, \frac{m}{\sqrt v / c_t + \epsilon}
+            theta.sub_(corrected_rate * mean / (square.sqrt() / correction + group.eps))
         if group.minimum is not None:
             theta.clamp_(min=group.minimum)
 

@@ -58,10 +58,7 @@ def gae(
     delta = reward + gamma * next_value * ~terminated - value
     # LaTeX: \hat A_t = \delta_t + \gamma \lambda (1 - e_t) \hat A_{t+1}
     decay = gamma * gae_lambda * (~(terminated | truncated)).to(reward.dtype)
-    advantage = torch.empty_like(delta)
-    running = torch.zeros_like(delta[0])
-    for t in reversed(range(len(delta))):
-        running = torch.addcmul(delta[t], decay[t], running, out=advantage[t])
+    advantage = accumulate(delta, decay)
     return advantage, advantage + value
 
 
@@ -73,14 +70,22 @@ def discounted_returns(
     Args are those of :func:`gae`.
     """
     ended = terminated | truncated
-    bootstrap = gamma * next_value * ~terminated
-    result = torch.empty_like(reward)
-    following = bootstrap[-1]
-    for t in reversed(range(len(reward))):
-        # LaTeX: G_t = r_t + \gamma \left[ e_t (1 - d_t) V(s_{t+1}) + (1 - e_t) G_{t+1} \right]
-        result[t] = reward[t] + torch.where(ended[t], bootstrap[t], following)
-        following = gamma * result[t]
-    return result
+    bootstrapped = ended.clone()
+    bootstrapped[-1] = True
+    # LaTeX: G_t = r_t + \gamma \left[ e_t (1 - d_t) V(s_{t+1}) + (1 - e_t) G_{t+1} \right]
+    return accumulate(reward + gamma * next_value * (bootstrapped & ~terminated), gamma * ~ended)
+
+
+def accumulate(x: Tensor, decay: Tensor) -> Tensor:
+    """y of y_t = x_t + decay_t y_{t+1}, with nothing after the last; in log2(T) operations on all of a rollout."""
+    y, span = x.clone(), 1
+    while span < len(x):
+        # y_t has x_t to x_{t+span-1} by now, and decay_t is the product of as many.
+        # LaTeX: y_t \leftarrow y_t + c_t \, y_{t+s}, \qquad c_t \leftarrow c_t \, c_{t+s}, \qquad s = 1, 2, 4, \ldots
+        y[:-span] += decay[: len(x) - span] * y[span:]
+        decay = decay[:-span] * decay[span:]
+        span *= 2
+    return y
 
 
 def explained_variance(prediction: Tensor, target: Tensor) -> Tensor:

@@ -37,7 +37,8 @@ class Step(NamedTuple):
     """One step of N environments, with the *same-step* meaning on every backend.
 
     Where an episode ended, ``obs`` is already the first observation of the next one and ``final_obs`` is what the
-    episode ended on; elsewhere the two are equal. The arrays are reused, and may be one: copy what you keep.
+    episode ended on; elsewhere the two are equal, and one array where no episode ended at all. The arrays are reused: copy
+    what you keep.
 
     Attributes:
         obs: [N, *obs_shape].

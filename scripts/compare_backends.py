@@ -90,11 +90,12 @@ class DMControl:
         obs = self.task.get_observation(self.physics)
         return np.concatenate([np.ravel(obs[name]) for name in sorted(obs)]).astype(float)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         self.task.before_step(action, self.physics)
         self.physics.step(self.env._n_sub_steps)
         self.task.after_step(self.physics)
-        return self.observe(), float(self.task.get_reward(self.physics))
+        reward = float(self.task.get_reward(self.physics))
+        return self.observe(), reward, self.task.get_termination(self.physics) == 0
 
 
 class MuJoCo:
@@ -115,9 +116,9 @@ class MuJoCo:
         self.env.set_state(x[: self.env.model.nq], x[self.env.model.nq :])
         return np.asarray(self.env._get_obs(), float)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float]:
-        obs, reward, *_ = self.env.step(action)
-        return np.asarray(obs, float), float(reward)
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
+        obs, reward, terminated, *_ = self.env.step(action)
+        return np.asarray(obs, float), float(reward), bool(terminated)
 
 
 class Classic:
@@ -138,9 +139,9 @@ class Classic:
         observe = getattr(self.env, "_get_obs", None) or getattr(self.env, "_get_ob", None)
         return np.asarray(observe() if observe else x, float)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float]:
-        obs, reward, *_ = self.env.step(action)
-        return np.asarray(obs, float), float(reward)
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
+        obs, reward, terminated, *_ = self.env.step(action)
+        return np.asarray(obs, float), float(reward), bool(terminated)
 
 
 def make(id: str) -> DMControl | MuJoCo | Classic:
@@ -149,18 +150,19 @@ def make(id: str) -> DMControl | MuJoCo | Classic:
     return MuJoCo(id) if hasattr(gymnasium.make(id).unwrapped, "model") else Classic(id)
 
 
-def play(here: Any, x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Observations [T + 1, O] and rewards [T] of ``actions`` [T, A] from state ``x``."""
-    obs, rewards = [here.set(x)], []
+def play(here: Any, x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Observations [T + 1, O], rewards [T] and whether each step terminated [T], of ``actions`` [T, A] from state ``x``."""
+    obs, rewards, ends = [here.set(x)], [], []
     for action in actions:
-        after, reward = here.step(action)
+        after, reward, terminated = here.step(action)
         obs.append(after)
         rewards.append(reward)
-    return np.array(obs), np.array(rewards)
+        ends.append(terminated)
+    return np.array(obs), np.array(rewards), np.array(ends)
 
 
-def episode(id: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations [T + 1, O], rewards [T] and random actions [T, A] of an episode of EnvPool."""
+def episode(id: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """An episode of EnvPool: what :func:`play` returns, and its random actions [T, A]."""
     env = EnvPoolVectorEnv(id=id, num_envs=1, max_episode_steps=None, stagger=0, threads=1)
     pool = envpool.make_gymnasium(task(id), num_envs=1, seed=seed)
     names = env.names
@@ -172,16 +174,17 @@ def episode(id: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     space = env.spec.action
     space.seed(seed)
     bounded = not hasattr(space, "low") or np.isfinite(space.low).all()
-    draw = space.sample if bounded else lambda: np.clip(space.sample(), -1, 1)
-    obs, rewards, actions = [flat(pool.reset()[0])], [], []
+    sample = space.sample if bounded else lambda: np.clip(space.sample(), -1, 1)
+    obs, rewards, ends, actions = [flat(pool.reset()[0])], [], [], []
     for _ in range(STEPS):
-        actions.append(draw())
+        actions.append(sample())
         after, reward, done, cut, _ = pool.step(np.asarray(actions[-1])[None])
         obs.append(flat(after))
         rewards.append(float(reward[0]))
+        ends.append(bool(done[0]))
         if done[0] or cut[0]:
             break
-    return np.array(obs), np.array(rewards), np.array(actions)
+    return np.array(obs), np.array(rewards), np.array(ends), np.array(actions)
 
 
 def find_state(here: Any, obs: np.ndarray, actions: np.ndarray, size: np.ndarray, known: int) -> np.ndarray | None:
@@ -209,15 +212,15 @@ def find_state(here: Any, obs: np.ndarray, actions: np.ndarray, size: np.ndarray
 def replay(id: str, seed: int) -> dict[str, Any] | None:
     """Compare one episode; None where the state that it began with cannot be found. ``parted`` is how far, if it parted."""
     here = make(id)
-    obs, rewards, actions = episode(id, seed)
+    obs, rewards, ends, actions = episode(id, seed)
     size = np.abs(obs).max(0).clip(1.0)
     parted = None
     for known in (1, 4):
         x = find_state(here, obs, actions, size, known)
         if x is None:
             continue
-        mine, my_rewards = play(here, x, actions)
-        nudged, nudged_rewards = play(here, x + NUDGE * np.random.default_rng(0).standard_normal(len(x)), actions)
+        mine, my_rewards, my_ends = play(here, x, actions)
+        nudged, nudged_rewards, _ = play(here, x + NUDGE * np.random.default_rng(0).standard_normal(len(x)), actions)
         reward_size = max(1.0, np.abs(rewards).max())
         error = np.maximum(
             (np.abs(mine[1:] - obs[1:]) / size).max(1), np.abs(my_rewards - rewards)[: len(rewards)] / reward_size
@@ -226,7 +229,7 @@ def replay(id: str, seed: int) -> dict[str, Any] | None:
             (np.abs(mine[1:] - nudged[1:]) / size).max(1), np.abs(my_rewards - nudged_rewards) / reward_size
         )
         allowed = np.maximum(TOLERANCE, 100 * np.maximum.accumulate(chaos))
-        apart = np.flatnonzero(error > TOLERANCE)
+        apart = np.flatnonzero((error > TOLERANCE) | (ends != my_ends))
         same = int(apart[0]) if len(apart) else len(error)
         print(
             f"    known {known}: start {np.abs(mine[0] - obs[0]).max():.0e}, error {error[0]:.0e} after 1, "
@@ -249,17 +252,31 @@ def returns(env: Any, episodes: int) -> np.ndarray:
     for steps in itertools.count():
         if len(finished) >= episodes or (steps > STEPS and not finished):
             break
-        if hasattr(space, "n"):
-            action = rng.integers(space.n, size=env.num_envs)
-        else:
-            low, high = space.low.clip(-1), space.high.clip(None, 1)
-            action = rng.uniform(low, high, (env.num_envs, *space.shape)).astype(np.float32)
-        step = env.step(action)
+        step = env.step(draw(rng, space, env.num_envs))
         total += step.reward
         for i in np.flatnonzero(step.terminated | step.truncated):
             finished.append(total[i])
             total[i] = 0
     return np.array(finished)
+
+
+def step_us(env: Any) -> int:
+    """Microseconds that a step of one of ``env`` takes, with random actions: the median of many."""
+    env.reset(0)
+    rng, space, times = np.random.default_rng(0), env.spec.action, []
+    for _ in range(300):
+        action = draw(rng, space, env.num_envs)
+        began = time.perf_counter()
+        env.step(action)
+        times.append(time.perf_counter() - began)
+    return round(1e6 * float(np.median(times)) / env.num_envs)
+
+
+def draw(rng: np.random.Generator, space: Any, num_envs: int) -> np.ndarray:
+    """Random actions, of unbounded ones those from -1 to 1."""
+    if hasattr(space, "n"):
+        return rng.integers(space.n, size=num_envs)
+    return rng.uniform(space.low.clip(-1), space.high.clip(None, 1), (num_envs, *space.shape)).astype(np.float32)
 
 
 def compare(id: str, episodes: int) -> dict[str, Any]:
@@ -284,6 +301,7 @@ def compare(id: str, episodes: int) -> dict[str, Any]:
             "steps": steps,
             "equal_steps": equal,
             "error": max(part["error"] for part in found),
+            "step_us": step_us(ours),
         }
     a, b = returns(theirs, episodes), returns(ours, episodes)
     if not len(a) or not len(b):

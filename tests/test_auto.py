@@ -85,6 +85,8 @@ def test_the_backend_is_the_fastest_that_is_the_same(monkeypatch):
     monkeypatch.setattr(fidelity, "find_spec", lambda name: object())
     assert config().env.backend == "envpool"
     assert config(env__num_envs=1).env.backend == "gymnasium"
+    assert config(env__num_envs=4).env.backend == "gymnasium"  # cheetah's steps are quick
+    assert config(env__num_envs=4, env__id="dm_control/walker-walk-v0").env.backend == "envpool"
     assert config(env__kwargs={"camera": 1}).env.backend == "gymnasium"
     assert config(env__id="dm_control/finger-spin-v0").env.backend == "gymnasium"
     assert config(env__id="Nothing-v0").env.backend == "gymnasium"

@@ -136,7 +136,8 @@ class GymnasiumVectorEnv:
     def _clip(self, action: np.ndarray) -> np.ndarray:
         # A copy of its own each step: the episode's log keeps the rows.
         if self._bounds is not None:
-            return np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1]).astype(self._bounds[0].dtype)
+            clipped = np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1])
+            return clipped.astype(self._bounds[0].dtype, copy=False)
         return action + self._action_start
 
 
