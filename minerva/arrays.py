@@ -5,7 +5,6 @@ To run a layer of 64 x 64, PyTorch needs twenty times as long as its arithmetic 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +12,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
-
-from minerva.compiled import swapped
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def _log_softmax(x: np.ndarray, dim: int, _: bool) -> np.ndarray:
@@ -31,7 +27,6 @@ def _split(x: np.ndarray, size: int, dim: int = 0) -> list[np.ndarray]:
 
 # The operations that policies are made of. Dimensions and scalars are Python's.
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "<built-in function getitem>": operator.getitem,
     "aten._log_softmax.default": _log_softmax,
     "aten._to_copy.default": lambda x, dtype: x.astype(str(dtype).removeprefix("torch.")),
     "aten.abs.default": np.abs,
@@ -64,16 +59,54 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-Act = Callable[..., tuple[np.ndarray, ...]]
+# Observations [N, ...] and noise [N, ...], if there is to be any, to what Decision holds.
+Act = Callable[..., tuple[Any, ...]]
+
+
+def acting(actor: Any, device: torch.device, *example: Tensor) -> Callable[[], Act]:
+    """What makes ``actor.act`` a function of arrays; in NumPy, where all that it is made of is known here, else in PyTorch.
+
+    It is to be made anew when the actor has learned.
+
+    Args:
+        actor: of an :class:`minerva.types.Algorithm`.
+        device: where it is.
+        example: observations and, if there is to be any, noise of the shapes that will always be given.
+    """
+
+    def act(*args: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            action, *rest = actor.act(*(torch.as_tensor(arg, device=device) for arg in args))
+        return action.cpu().numpy(), *rest
+
+    module: Any = actor if device.type == "cpu" and isinstance(actor, torch.nn.Module) else None
+    return (module and numpy_function(module.act, module, example)) or (lambda: act)
+
+
+class Record(TorchDispatchMode):
+    """Keeps the operations that are done within it: name, arguments, results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, Sequence[Any], dict[str, Any], Any]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else PyTorch's compiler is imported for it, which takes a second
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((str(func), args, kwargs or {}, result))
+        return result
 
 
 def numpy_function(
-    function: Callable[..., Sequence[Tensor]], module: torch.nn.Module, example: Sequence[Tensor]
+    function: Callable[..., Any], module: torch.nn.Module, example: Sequence[Tensor]
 ) -> Callable[[], Act] | None:
     """``function`` of tensors as one of arrays; None where it has an operation that is not known here.
 
     Args:
-        function: of tensors, and of ``module``.
+        function: of tensors, and of ``module``; gives a tuple of tensors.
         module: what else it reads; on the CPU.
         example: arguments of the shapes that it will always be called with.
 
@@ -81,70 +114,69 @@ def numpy_function(
         What makes the function. It is to be made again when the module has learned: what does not depend on its arguments
         is computed then.
     """
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with torch.no_grad(), Record() as record:
+        results = function(*example)
+    held = [*module.parameters(), *module.buffers()]
+    weights, inputs = [f"w{i}" for i in range(len(held))], [f"x{i}" for i in range(len(example))]
+    # By the tensors' identities, which the record keeps from being used again.
+    names = dict(zip(map(id, (*held, *example)), (*weights, *inputs), strict=True))
+    values: dict[str, Any] = {"torch": torch}
+    before, within, varying = [], [], set(inputs)
 
-    def traced(tensors: list[Tensor], *args: Tensor) -> tuple[Tensor, ...]:
-        with swapped(module, dict(zip(held, tensors, strict=True))):
-            return tuple(function(*args))
+    def render(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(render, value))}]"
+        if not isinstance(value, Tensor):
+            return repr(value)
+        if id(value) not in names:  # made on the way, of nothing
+            names[id(value)] = name = f"c{len(names)}"
+            values[name] = value.numpy()
+        return names[id(value)]
 
-    with torch.no_grad():
-        graph = make_fx(functionalize(traced), tracing_mode="fake")([*held.values()], *example).graph
-    _undo_cat(graph)
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    weights, inputs = placeholders[: len(held)], placeholders[len(held) :]
-    names: dict[str, Any] = {"torch": torch}
-    before, within, varying, outputs = [], [], set(inputs), ""
-    for node in graph.nodes:
-        if node.op == "output":
-            outputs = ", ".join(map(str, node.args[0]))
-        elif node.op != "placeholder":
-            if str(node.target) not in OPERATIONS:
-                return None
-            names[f"f_{node}"] = OPERATIONS[str(node.target)]
-            arguments = ", ".join([*map(repr, node.args), *(f"{key}={value!r}" for key, value in node.kwargs.items())])
-            line = f"{node} = f_{node}({arguments})"
-            if varying.isdisjoint(node.all_input_nodes):
-                before.append(f"    {line}")
-            else:
-                varying.add(node)
-                within.append(f"        {line}")
+    parts: dict[str, Sequence[Tensor]] = {}  # what was put together, by what became of it
+    for number, (operation, args, kwargs, result) in enumerate(record.calls):
+        if operation not in OPERATIONS:
+            return None
+        if operation == "aten.split.Tensor" and [p.shape for p in parts.get(names[id(args[0])], ())] == [
+            p.shape for p in result
+        ]:
+            # Taken apart again, these are what they were: a deviation that does not vary with the observation still does not.
+            names.update(zip(map(id, result), [names[id(p)] for p in parts[names[id(args[0])]]], strict=True))
+            continue
+        values[f"f{number}"] = OPERATIONS[operation]
+        arguments = [render(value) for value in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+        made = list(result) if isinstance(result, list | tuple) else [result]
+        targets = [f"v{number}_{i}" for i in range(len(made))]
+        if operation == "aten.cat.default":
+            parts[targets[0]] = args[0]
+        names.update(zip(map(id, made), targets, strict=True))
+        line = f"{', '.join(targets)} = f{number}({', '.join(arguments)})"
+        if any(name in varying for value in arguments for name in value.strip("[]").split(", ")):
+            varying.update(targets)
+            within.append(f"        {line}")
+        else:
+            before.append(f"    {line}")
     source = [
-        f"def prepare({', '.join(map(str, weights))}):",
+        f"def prepare({', '.join(weights)}):",
         *before,
-        f"    def run({', '.join(map(str, inputs))}):",
+        f"    def run({', '.join(inputs)}):",
         *within,
-        f"        return {outputs},",
+        f"        return {', '.join(map(render, results))},",
         "    return run",
     ]
-    exec("\n".join(source), names)
+    exec("\n".join(source), values)
 
     def prepare() -> Act:
-        act: Act = names["prepare"](*(tensor.detach().numpy() for tensor in held.values()))
+        act: Act = values["prepare"](*(tensor.detach().numpy() for tensor in held))
         return act
 
     # A second thread of NumPy's would wait for its next product by spinning, and starve the environments' and PyTorch's.
     threadpool_limits(1, "blas")
-    return prepare if _agree(prepare, function, example) else None
+    return prepare if _agree(prepare, example, results) else None
 
 
-def _undo_cat(graph: torch.fx.Graph) -> None:
-    """Take a part that is split off what was put together from where it was before: it may not vary, as a deviation does not."""
-    for node in graph.nodes:
-        if node.target is not operator.getitem or str(node.args[0].target) != "aten.split.Tensor":
-            continue
-        (whole, size, *dim), place = node.args[0].args, node.args[1]
-        dim = dim or [0]
-        if str(whole.target) == "aten.cat.default" and [*whole.args[1:], 0][0] == dim[0]:
-            parts = whole.args[0]
-            if all(part.meta["val"].shape[dim[0]] == size for part in parts):
-                node.replace_all_uses_with(parts[place])
-    graph.eliminate_dead_code()
-
-
-def _agree(prepare: Callable[[], Act], function: Callable[..., Sequence[Tensor]], example: Sequence[Tensor]) -> bool:
-    """Whether the two give the same for ``example``: an operation may be used in a way that is not known here."""
-    with torch.no_grad():
-        expected = function(*example)
+def _agree(prepare: Callable[[], Act], example: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether the function gives ``expected`` for ``example``: an operation may be used in a way that is not known here."""
     try:
         results = prepare()(*(tensor.numpy() for tensor in example))
     except Exception:  # whatever NumPy says of it

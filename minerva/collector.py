@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.arrays import numpy_function
+from minerva.arrays import acting
 from minerva.errors import UserError
 from minerva.types import Algorithm, RewardTransform, Rollout, State, VectorEnv
 
@@ -49,11 +48,7 @@ class Collector:
         self._terminated, self._truncated = torch.zeros(2, steps, num, dtype=torch.bool)
         self._final: list[tuple[int, np.ndarray, np.ndarray]] = []  # step, environments, what their episodes ended on
 
-        # For so few observations NumPy is quicker than PyTorch; where it knows all that the policy is made of.
-        self._array_policy = None
-        if device.type == "cpu" and isinstance(algo.actor, torch.nn.Module):
-            example = [self._obs[0], algo.actor.noise(num)]
-            self._array_policy = numpy_function(algo.actor.act, algo.actor, example)
+        self._prepare_act = acting(algo.actor, device, self._obs[0], algo.actor.noise(num))
 
         self._obs[-1] = torch.as_tensor(env.reset(seed))
         self._episode_return = np.zeros(num)
@@ -85,12 +80,7 @@ class Collector:
         self._final = []
         noise, obs = self.algo.actor.noise(self.algo.horizon, self.env.num_envs), self._obs.numpy()
         rewards, terminated, truncated = (x.numpy() for x in (self._reward, self._terminated, self._truncated))
-        act: Callable[..., tuple[Any, ...]]
-        noises: list[Any]
-        if self._array_policy is not None:
-            act, noises = self._array_policy(), [*noise.numpy()]
-        else:
-            act, noises = self._act, [*noise]
+        act, noises = self._prepare_act(), [*(noise.numpy() if noise.device.type == "cpu" else noise)]
         for t in range(self.algo.horizon):
             decision = act(obs[t], noises[t])
             began = time.perf_counter()
@@ -102,10 +92,6 @@ class Collector:
             if outcome.final_obs is not outcome.obs:
                 ended = (outcome.terminated | outcome.truncated).nonzero()[0]
                 self._final.append((t, ended, outcome.final_obs[ended]))
-
-    def _act(self, obs: np.ndarray, noise: Tensor) -> tuple[np.ndarray, Tensor, Tensor]:
-        action, sample, policy = self.algo.actor.act(torch.from_numpy(obs).to(self.device), noise)
-        return action.cpu().numpy(), sample, policy
 
     def metrics(self) -> dict[str, float]:
         """Mean raw return and length of the episodes that ended since the last call; NaN where none did."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
+from minerva.arrays import Act, acting
 from minerva.errors import UserError
 from minerva.types import Algorithm, VectorEnv
 
@@ -22,8 +26,8 @@ class Evaluator:
 
     def __init__(self, *, env: VectorEnv, seed: int, device: torch.device | None = None) -> None:
         self.env, self.seed, self.device = env, seed, device or torch.device("cpu")
+        self._acting: tuple[Any, Callable[[], Act]] | None = None  # the actor, and what makes it a function
 
-    @torch.inference_mode()
     def __call__(self, algo: Algorithm, episodes: int, max_steps: int) -> dict[str, float]:
         """``eval/return_mean|std|min|max`` and ``eval/length_mean`` over ``episodes`` episodes.
 
@@ -35,9 +39,11 @@ class Evaluator:
         total, length = np.zeros(num), np.zeros(num, dtype=np.int64)
         returns, lengths = [], []
         obs = self.env.reset(self.seed)
+        if self._acting is None or self._acting[0] is not algo.actor:
+            self._acting = algo.actor, acting(algo.actor, self.device, torch.as_tensor(obs).clone())
+        act = self._acting[1]()
         while left.any():
-            action = algo.actor.act(torch.as_tensor(obs).to(self.device)).action
-            step = self.env.step(action.cpu().numpy())
+            step = self.env.step(act(obs)[0])
             obs = step.obs
             total += step.reward
             length += 1

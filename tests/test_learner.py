@@ -59,23 +59,32 @@ def test_compiled_steps_are_the_plain_ones(optimizer):
     assert model["scale"]["a"].item() >= 0.75
 
 
-def test_plain_steps_are_torch_s():
-    model, learner = regression("adam", False)
+@pytest.mark.parametrize(
+    ("optimizer", "theirs"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_plain_steps_are_torch_s(optimizer, theirs):
+    model, learner = regression(optimizer, False)
     reference = copy.deepcopy(model)
     net, scale = [*reference["net"].parameters()], [*reference["scale"].parameters()]
-    optimizer = torch.optim.Adam(
-        [{"params": net, "lr": 1e-2, "eps": 1e-5}, {"params": scale, "lr": 0.5}], weight_decay=0.1
-    )
+    optimizers = [
+        theirs(net, lr=1e-2, weight_decay=0.1, **({} if optimizer == "sgd" else {"eps": 1e-5})),
+        torch.optim.Adam(scale, lr=0.5, weight_decay=0.1),
+    ]
     x, y = data()
-    for _ in range(4):
+    for step in range(20):
+        if step == 10:
+            learner.rates = [2e-3, 0.1]
+            for one, rate in zip(optimizers, learner.rates, strict=True):
+                one.param_groups[0]["lr"] = rate
         learner(torch.arange(20), x, y)
-        optimizer.zero_grad()
+        reference.zero_grad()
         (reference["scale"]["a"] * reference["net"](x).squeeze(-1) - y).square().mean().backward()
         nn.utils.clip_grad_norm_(net, 0.3)
-        optimizer.step()
+        for one in optimizers:
+            one.step()
         scale[0].data.clamp_(min=0.75)
-    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for ours, other in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-6)
 
 
 @needs_compiler

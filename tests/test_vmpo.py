@@ -14,6 +14,7 @@ from minerva.algos.vmpo import VMPO
 from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import discounted_returns, gae
 from minerva.types import EnvSpec, Rollout
+from tests.test_ppo import watch_gradients
 
 ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-1, 1, (2,), np.float32)}
 COMMON = {
@@ -458,25 +459,19 @@ def test_linear_schedule_follows_the_progress():
 
 def test_the_gradients_of_policy_and_value_are_bounded_apart(monkeypatch):
     vmpo = make(max_grad_norm=1e-3, value_max_grad_norm=1e-4)
-    norms, step = [], vmpo.learner.optimizers[0].step
-    parameters = vmpo.network.policy_parameters(), vmpo.network.value_parameters()
-    monkeypatch.setattr(
-        vmpo.learner.optimizers[0],
-        "step",
-        lambda: (
-            norms.append([sum(float(p.grad.square().sum()) for p in group) ** 0.5 for group in parameters]),
-            step(),
-        ),
-    )
+    norms = watch_gradients(monkeypatch)
     vmpo.update(collect(vmpo), 0.0)
-    np.testing.assert_allclose(norms, [[1e-3, 1e-4]] * len(norms), rtol=1e-2)
+    policy, value = norms[0::3], norms[1::3]  # and the multipliers'
+    np.testing.assert_allclose(policy, [1e-3] * len(policy), rtol=1e-2)
+    np.testing.assert_allclose(value, [1e-4] * len(value), rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_optimizer_by_name(name):
-    optimizer = make(optimizer=name).learner.optimizers[0]
-    assert type(optimizer).__name__.lower() == name
-    assert name == "sgd" or optimizer.param_groups[0]["eps"] == 1e-5
+    policy, value, alpha = make(optimizer=name).learner.groups
+    assert policy.optimizer == value.optimizer == name
+    assert policy.eps == 1e-5
+    assert alpha.optimizer == "adam"
 
 
 OPTIONS = [

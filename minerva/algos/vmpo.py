@@ -100,8 +100,14 @@ class VMPO:
 
         policy, value = network.policy_parameters(), network.value_parameters()
         device = policy[0].device
-        self.eta = torch.tensor(temperature_init, dtype=torch.float64, device=device, requires_grad=True)
-        self.eta_optimizer = torch.optim.Adam([self.eta], lr=temperature_lr)
+        self.eta = nn.Parameter(torch.tensor(temperature_init, dtype=torch.float64, device=device))
+        self.eta_learner = Learner(
+            module=nn.ParameterList([self.eta]),
+            loss=self._eta_loss,
+            groups=[Group([self.eta], temperature_lr, minimum=MINIMUM)],
+            clip=[],
+            compile=False,
+        )
         self.alpha = nn.ParameterDict(
             {part: torch.tensor(alpha_init, device=device) for part in network.policy_head.kl_parts}
         )
@@ -201,10 +207,7 @@ class VMPO:
                 self.eta.copy_(solve_temperature(best, log_prior, self.epsilon_eta))
         else:
             for _ in range(self.m_steps):
-                self.eta_optimizer.zero_grad()
-                temperature_loss(self.eta, best, log_prior, self.epsilon_eta).backward()
-                self.eta_optimizer.step()
-                self.eta.data.clamp_(min=MINIMUM)
+                self.eta_learner(torch.arange(len(best), device=best.device), best, log_prior)
         with torch.no_grad():
             psi = torch.zeros_like(advantage)
             psi[selected] = temperature_weights(self.eta, best, log_prior).to(psi.dtype)
@@ -219,6 +222,10 @@ class VMPO:
                 "vmpo/ess": 1 / psi.square().sum(),
             }
         return psi, selected, metrics
+
+    def _eta_loss(self, best: Tensor, log_prior: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = temperature_loss(self.eta, best, log_prior, self.epsilon_eta)
+        return loss, {"vmpo/dual_loss": loss}
 
     def _m_step(self, rollout: Rollout, psi: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Fit policy and value function; returns the means of the terms of their losses."""
@@ -287,7 +294,7 @@ class VMPO:
             "target": self.target.state_dict(),
             "updates": self.updates,
             "eta": self.eta.detach().clone(),
-            "eta_optimizer": self.eta_optimizer.state_dict(),
+            "eta_learner": self.eta_learner.state_dict(),
             "alpha": self.alpha.state_dict(),
             "learner": self.learner.state_dict(),
         }
@@ -299,6 +306,6 @@ class VMPO:
         self.updates = state["updates"]
         with torch.no_grad():
             self.eta.copy_(state["eta"])
-        self.eta_optimizer.load_state_dict(state["eta_optimizer"])
+        self.eta_learner.load_state_dict(state["eta_learner"])
         self.alpha.load_state_dict(state["alpha"])
         self.learner.load_state_dict(state["learner"])

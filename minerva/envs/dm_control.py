@@ -23,14 +23,14 @@ def tolerance(
 ) -> Any:
     """dm_control's, to the bit; for a number, without the arrays that it makes of one in a third of a step's time."""
     lower, upper = bounds
-    if not np.isscalar(x) or lower > upper or margin < 0:
+    if not isinstance(x, float) or lower > upper or margin < 0:
         return _tolerance(x, bounds, margin, sigmoid, value_at_margin)
     if lower <= x <= upper:
         return 1.0
     if margin == 0:
         return 0.0
-    distance = np.float64(lower - x if x < lower else x - upper) / margin
-    return float(rewards._sigmoids(distance, value_at_margin, sigmoid))
+    distance = np.float64(lower - x if x < lower else x - upper)
+    return float(rewards._sigmoids(distance / margin, value_at_margin, sigmoid))
 
 
 rewards.tolerance = tolerance  # what every reward of the suite is made of

@@ -48,8 +48,9 @@ def make(
         raise UserError(f"env.kwargs={dict(kwargs)}: allowed is {{}} with env.backend=envpool")
     if (reason := refusal(id)) and not allow_different:
         raise UserError(f"env.backend=envpool: {reason}; allowed is gymnasium, or env.allow_different=true")
-    for name in ("envpool.jumanji", "envpool.jumanji.registration"):
-        sys.modules.setdefault(name, ModuleType(name))  # games, whose pictures take half a second to import
+    for suite in ("jumanji", "mujoco.myosuite", "mujoco.playground"):  # of no use here, and a second to import
+        for name in (f"envpool.{suite}", f"envpool.{suite}.registration"):
+            sys.modules.setdefault(name, ModuleType(name))
     try:
         from minerva.envs.envpool import EnvPoolVectorEnv
     except ImportError as error:

@@ -50,7 +50,7 @@ class ObservationNormalizer(nn.Module):
         if self.symlog:
             obs = symlog(obs)
         # LaTeX: \bar s = \mathrm{clip}\left( (s - \mu) / \sqrt{\sigma^2 + \epsilon},\ -c,\ c \right)
-        return ((obs - self.shift) * self.scale).clamp_(-self.clip, self.clip)
+        return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
     def update(self, obs: Tensor) -> None:
