@@ -6,6 +6,7 @@ rollouts after the first; start-up, compilation and memory are columns of their 
 
     python scripts/bench.py                                  # all settings, about 20 minutes
     python scripts/bench.py --settings S1,S3 --repeats 3 --json bench.json --figure bench.png
+    python scripts/bench.py --returns                        # seconds from the command to a return, 3 seeds, about 10 minutes
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import argparse
 import csv
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ENV = "dm_control/cheetah/run"
+# CleanRL's means after 1M steps, from its documentation.
+RETURNS = {"dm_control/cheetah/run": 433.0, "dm_control/walker/walk": 393.0}
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,16 @@ def minerva(setting: Setting, steps: int, device: str, *extra: str, **environ: s
 
 def sb3(setting: Setting, rollouts: int, threads: int, device: str) -> float:
     """Steps a second after the first rollout."""
-    command = [sys.executable, __file__, "--sb3", setting.name, "--rollouts", str(rollouts), "--threads", str(threads)]
+    command = [
+        sys.executable,
+        __file__,
+        "--sb3",
+        json.dumps(asdict(setting)),
+        "--rollouts",
+        str(rollouts),
+        "--threads",
+        str(threads),
+    ]
     return float(run([*command, "--device", device])[0].split()[-1])
 
 
@@ -182,7 +195,7 @@ def measure(setting: Setting, repeats: int, seconds: float, device: str) -> dict
 
 def side_by_side(setting: Setting, repeats: int) -> dict[str, float]:
     """Two jobs of one thread at once, beside one alone."""
-    values = [sys.executable, __file__, "--one", setting.name]
+    values = [sys.executable, __file__, "--one", json.dumps(asdict(setting))]
     alone, together = [], []
     for _ in range(repeats):
         alone.append(float(subprocess.check_output(values, text=True)))
@@ -194,6 +207,39 @@ def side_by_side(setting: Setting, repeats: int) -> dict[str, float]:
         "two_sps": statistics.median(together),
         "ratio": statistics.median(t / a for t, a in pairs),
     }
+
+
+def seconds_to(env: str, target: float, seed: int, cache: str) -> float:
+    """From the command, as a user types it, to the first evaluation that is as good; infinite if none is."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "train.py", f"env={env}", f"seed={seed}", f"hydra.run.dir={folder}"]
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | {"XDG_CACHE_HOME": cache}, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        for line in process.stdout:
+            found = re.search(r" eval (-?[\d.]+)", line)
+            if found and float(found[1]) >= target:
+                taken = time.perf_counter() - began
+                process.kill()
+                process.wait()
+                return taken
+    return float("inf")
+
+
+def returns(seeds: int) -> dict[str, Any]:
+    """:func:`seconds_to` of each task, of runs that compile and of those that find it compiled."""
+    results: dict[str, Any] = {}
+    for env, target in RETURNS.items():
+        taken: dict[str, list[float]] = {"compiling": [], "compiled": []}
+        for seed in range(seeds):
+            with tempfile.TemporaryDirectory() as cache:
+                for name, times in taken.items():
+                    times.append(seconds_to(env, target, seed, cache))
+                    print(f"{env} seed {seed}, {name}: {target} after {times[-1]:.0f} s", file=sys.stderr)
+        results[env] = {"target": target, **taken, "median": statistics.median(taken["compiling"])}
+    return results
 
 
 def table(results: dict[str, Any]) -> str:
@@ -243,6 +289,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of each of minerva's turns, about (default 20)")
     parser.add_argument("--json", type=Path, help="write the numbers there")
     parser.add_argument("--figure", type=Path, help="and a picture there")
+    parser.add_argument("--returns", action="store_true", help="measure the time to a return instead, of 3 seeds")
     parser.add_argument("--gpu", action="store_true", help="on CUDA")
     parser.add_argument("--sb3", help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -251,11 +298,19 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.sb3:
-        return train_sb3(SETTINGS[args.sb3], args.rollouts, args.threads, args.device)
+        return train_sb3(Setting(**json.loads(args.sb3)), args.rollouts, args.threads, args.device)
     if args.one:
-        setting = SETTINGS[args.one]
+        setting = Setting(**json.loads(args.one))
         one = minerva(setting, 40 * setting.rollout, "cpu", "compile=true", "threads=1", "env.threads=1")
         return print(one["sps"])
+    if args.returns:
+        found = returns(seeds=3)
+        for env, r in found.items():
+            times = "; ".join(f"{kind} {', '.join(f'{s:.0f}' for s in r[kind])}" for kind in ("compiling", "compiled"))
+            print(f"{env}: {r['target']} after {r['median']:.0f} s, the median of 3 seeds ({times})")
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=1) + "\n")
+        return None
     names = args.settings.split(",")
     if unknown := set(names) - set(SETTINGS):
         parser.error(f"--settings {','.join(sorted(unknown))}: allowed are {', '.join(SETTINGS)}")
