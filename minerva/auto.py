@@ -38,9 +38,7 @@ def settle(config: DictConfig, before: DictConfig | None = None) -> None:
     _answer(config, "compile", lambda: _worth_compiling(config))
     _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs))
     _answer(env, "threads", lambda: min(cores(), 8))
-    if config.compile and config.device != "cpu":
-        raise UserError(f"compile=true: allowed is false, or auto, with device={config.device}")
-    if config.compile and not _compiler():
+    if config.compile and config.device == "cpu" and not _compiler():
         raise UserError("compile=true: there is no C++ compiler (g++) here; allowed is false, or auto")
 
 

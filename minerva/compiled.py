@@ -1,4 +1,4 @@
-"""Functions of tensors, compiled ahead of time for this CPU and kept for the runs to come.
+"""Functions of tensors, compiled ahead of time for this CPU and kept for the runs to come; or captured as a graph of a GPU.
 
 PyTorch takes a few microseconds to find and start each operation, and a small network's step is hundreds of them. Compiled, they
 are a few loops in one library, which is called once a step.
@@ -55,6 +55,39 @@ def compile_function(function: Callable[..., tuple[Tensor, ...]], example: Seque
     # It keeps the loaded library alive.
     runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     run: Compiled = runner.run
+    return run
+
+
+def capture_function(function: Callable[..., tuple[Tensor, ...]], example: Sequence[Tensor], fixed: int) -> Compiled:
+    """``function`` as a CUDA graph: all of its kernels are started at once.
+
+    Args:
+        function: of tensors alone, on one GPU; may change the first of them in place.
+        example: arguments of the shapes that it will always be called with; they are not changed.
+        fixed: so many of the first arguments are the same tensors in each call; the others are copied to where the graph reads.
+
+    Returns:
+        What takes the arguments as a list, and returns the results as one.
+    """
+    held = [*example[:fixed], *(tensor.clone() for tensor in example[fixed:])]
+    before = [tensor.clone() for tensor in example[:fixed]]
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # what is set up at first use is not to be in the graph
+            function(*held)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        results = list(function(*held))
+    for tensor, old in zip(held, before, strict=False):
+        tensor.copy_(old)
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        for mine, given in zip(held[fixed:], tensors[fixed:], strict=True):
+            mine.copy_(given)
+        graph.replay()
+        return [result.clone() for result in results]
+
     return run
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from minerva.compiled import Compiled, compile_function, swapped
+from minerva.compiled import Compiled, capture_function, compile_function, swapped
 from minerva.types import State
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
@@ -49,7 +49,7 @@ class Learner:
         loss: of some samples of a batch; the loss to minimise, and its terms, to be looked at.
         groups: all of the module's parameters.
         clip: places in ``groups`` whose gradients' common norm is bounded, and the bound; None for none.
-        compile: whether to.
+        compile: whether to; on a GPU, whether to capture a step as a CUDA graph.
 
     Attributes:
         rates: the learning rate of each group; an algorithm may change them between steps.
@@ -91,10 +91,15 @@ class Learner:
             row[:] = rate, rate / first, second**0.5
         numbers = self._numbers.to(self._theta[0].device)
         if self.compile:
-            tensors = [*self._theta, *self._mean, *self._square, *self.module.buffers(), numbers, index, *batch]
+            own = [*self._theta, *self._mean, *self._square, *self.module.buffers()]
+            tensors = [*own, numbers, index, *batch]
             shapes = tuple(tensor.shape for tensor in (index, *batch))
             if shapes not in self._compiled:
-                self._compiled[shapes] = compile_function(self._pure_step, tensors, "the update")
+                self._compiled[shapes] = (
+                    capture_function(self._pure_step, tensors, fixed=len(own))
+                    if numbers.is_cuda
+                    else compile_function(self._pure_step, tensors, "the update")
+                )
             return self._compiled[shapes](tensors)[0]
 
         loss, terms = self._loss(index, batch)

@@ -76,9 +76,9 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch, caplog):
         config(compile=True)
 
 
-def test_compiling_for_a_gpu_is_refused():
-    with pytest.raises(UserError, match="compile=true: allowed is false, or auto, with device=cuda"):
-        config(compile=True, device="cuda")
+def test_a_gpu_needs_no_compiler(monkeypatch):
+    monkeypatch.setattr(auto.shutil, "which", lambda name: None)
+    assert config(compile=True, device="cuda").compile is True
 
 
 def test_the_backend_is_the_fastest_that_is_the_same(monkeypatch):

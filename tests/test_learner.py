@@ -15,14 +15,14 @@ from tests import test_ppo, test_vmpo
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
-def regression(optimizer: str, compile: bool) -> tuple[nn.Module, Learner]:
+def regression(optimizer: str, compile: bool, device: str = "cpu") -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
     model = nn.ModuleDict(
         {
             "net": nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)),
             "scale": nn.ParameterDict({"a": torch.ones(())}),
         }
-    )
+    ).to(device)
 
     def loss(x, y):
         error = (model["scale"]["a"] * model["net"](x).squeeze(-1) - y).square().mean()
@@ -37,9 +37,9 @@ def regression(optimizer: str, compile: bool) -> tuple[nn.Module, Learner]:
     return model, Learner(module=model, loss=loss, groups=groups, clip=clip, compile=compile)
 
 
-def data() -> tuple[torch.Tensor, torch.Tensor]:
+def data(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(20, 3, generator=generator), torch.randn(20, generator=generator)
+    return torch.randn(20, 3, generator=generator).to(device), torch.randn(20, generator=generator).to(device)
 
 
 @needs_compiler
@@ -57,6 +57,16 @@ def test_compiled_steps_are_the_plain_ones(optimizer):
         results.append(torch.cat([*terms, *(p.detach().flatten() for p in model.parameters())]))
     torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
     assert model["scale"]["a"].item() >= 0.75
+
+
+@pytest.mark.gpu
+def test_steps_captured_as_a_graph_are_the_plain_ones():
+    results = []
+    for compile in (False, True):
+        model, learner = regression("adam", compile, "cuda")
+        terms = [learner(torch.arange(step, step + 12, device="cuda"), *data("cuda")) for step in range(5)]
+        results.append(torch.cat([*terms, *(p.detach().flatten() for p in model.parameters())]))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
