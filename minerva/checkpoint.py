@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from minerva.errors import UserError
+from minerva.run import RESUMABLE
 from minerva.schema import same_identity
 from minerva.types import State, Stateful
+
+log = logging.getLogger(__name__)
 
 
 def load(path: Path) -> State:
     """What :meth:`Checkpoints.save` wrote to ``path``. A file from a stranger executes nothing.
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint.
+        UserError: there is no such file, or it is not a checkpoint, or it is not what was written.
     """
     try:
+        with zipfile.ZipFile(path) as file:
+            if damaged := file.testzip():  # by the checksum of each tensor, which torch.load does not look at
+                raise ValueError(f"checksum of {damaged}")
         state: State = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such checkpoint") from None
@@ -32,7 +42,7 @@ def load(path: Path) -> State:
 
 
 class Checkpoints:
-    """The two checkpoints of a run: ``last.pt``, to go on from, and ``best.pt``, of the best evaluation so far.
+    """The checkpoints of a run: ``last.pt``, to go on from, ``previous.pt``, the one before, and ``best.pt``, of the best evaluation.
 
     Args:
         directory: where they are; made when the first is saved.
@@ -42,15 +52,17 @@ class Checkpoints:
         self.directory = directory
 
     def restore(self, identity: dict[str, Any], **stateful: Stateful) -> bool:
-        """Load ``last.pt`` into what is given by name; False, and nothing done, when there is none.
+        """Load ``last.pt`` into what is given by name, or ``previous.pt`` where that one is damaged or missing.
+
+        Returns:
+            Whether there was one; else nothing is done.
 
         Raises:
-            UserError: the file is damaged, or of a run of another identity.
+            UserError: both are damaged, or it is of a run of another identity.
         """
-        path = self.directory / "last.pt"
-        if not path.exists():
+        if not any((self.directory / name).exists() for name in RESUMABLE):
             return False
-        saved = load(path)
+        path, saved = self._newest()
         same_identity(saved.get("identity", {}), identity, str(self.directory.parent))
         try:
             for name, part in stateful.items():
@@ -60,14 +72,60 @@ class Checkpoints:
             raise UserError(f"{path}: does not fit this configuration: {reason}") from error
         return True
 
+    def _newest(self) -> tuple[Path, State]:
+        last, previous = (self.directory / name for name in RESUMABLE)
+        try:
+            return last, load(last)
+        except UserError as error:
+            if not previous.exists():
+                raise
+            saved = load(previous)
+            log.warning("%s; going on from the one before, %s", error, previous.name)
+            with contextlib.suppress(OSError):  # out of the way, lest it become the previous one
+                os.replace(last, last.with_name("damaged.pt"))
+            return previous, saved
+
     def save(self, *, name: str = "last", facts: dict[str, Any], **stateful: Stateful) -> None:
-        """Write ``NAME.pt`` with the states of what is given by name, and plain ``facts`` beside them."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Write ``NAME.pt`` with the states of what is given by name, and plain ``facts`` beside them.
+
+        Whenever it is stopped, a whole file of that name is there if there was one; what ``last.pt`` was becomes ``previous.pt``.
+
+        Raises:
+            UserError: it cannot be written; what was there is as it was.
+        """
+        content = io.BytesIO()
+        torch.save({**facts, "state": {key: part.state_dict() for key, part in stateful.items()}}, content)
         path = self.directory / f"{name}.pt"
         temporary = path.with_suffix(".tmp")
-        state = {key: part.state_dict() for key, part in stateful.items()}
-        with open(temporary, "wb") as file:
-            torch.save({**facts, "state": state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(content.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            if name == "last" and path.exists():
+                self._keep_previous(path)
+            os.replace(temporary, path)
+            _sync(self.directory)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}; the last one is whole") from error
+
+    def _keep_previous(self, path: Path) -> None:
+        link = path.with_name("previous.tmp")
+        link.unlink(missing_ok=True)
+        try:
+            os.link(path, link)
+        except OSError:  # a file system without hard links
+            os.replace(path, link)
+        os.replace(link, path.with_name("previous.pt"))
+
+
+def _sync(directory: Path) -> None:
+    """Have the names in ``directory`` on disk as well."""
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -29,8 +29,9 @@ from yaml import YAMLError
 from minerva import auto
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
-from minerva.run import locked
+from minerva.run import has_checkpoint, locked
 from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identity, schema_of
+from minerva.signals import Stopped
 
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
 FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
@@ -258,7 +259,7 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
         raise UserError("hydra.run.dir=: allowed is a directory, to be made or of a run to go on with")
     if locked(Path(run_dir)):
         raise UserError(f"hydra.run.dir={run_dir}: another process is training there")
-    if (Path(run_dir) / "checkpoints" / "last.pt").exists():
+    if has_checkpoint(Path(run_dir)):
         before = saved(Path(run_dir))
         auto.settle(before)
         auto.settle(config, before)
@@ -313,6 +314,9 @@ def one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         raise SystemExit(130) from None
+    except Stopped as stopped:
+        sys.stderr.write(f"{stopped}: saved and stopped\n")
+        raise SystemExit(stopped.code) from None
     except Exception as error:
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise

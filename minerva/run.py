@@ -18,8 +18,10 @@ from types import TracebackType
 from typing import Any
 
 from minerva.errors import UserError
+from minerva.signals import Stopped
 
 LOCK = ".lock"
+RESUMABLE = ("last.pt", "previous.pt")  # in checkpoints/: what a run goes on from, and what if that one is damaged
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "envpool", "dm_control", "shimmy", "hydra-core", "omegaconf")
 
 
@@ -33,6 +35,11 @@ def locked(run_dir: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def has_checkpoint(run_dir: Path) -> bool:
+    """Whether there is something in ``run_dir`` to go on from."""
+    return any((run_dir / "checkpoints" / name).exists() for name in RESUMABLE)
 
 
 class Run:
@@ -106,10 +113,10 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._begun:
             if error is not None:
-                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                status = "interrupted" if isinstance(error, KeyboardInterrupt | Stopped) else "failed"
                 reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
                 self._facts.update(status=status, reason=str(error) if isinstance(error, UserError) else reason)
-                if (self.run_dir / "checkpoints" / "last.pt").exists():
+                if has_checkpoint(self.run_dir):
                     print(
                         f"go on from its last checkpoint:  {self._again} hydra.run.dir={self._shown}", file=sys.stderr
                     )

@@ -16,6 +16,7 @@ from minerva.collector import Collector
 from minerva.errors import UserError
 from minerva.evaluator import Evaluator
 from minerva.seeding import RandomState
+from minerva.signals import Signals, Stopped
 from minerva.types import Algorithm, Logger, State, Stateful
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Trainer:
         """Train to the end. Returns the mean return of the last evaluation.
 
         Raises:
+            Stopped: a signal asked for it; ``last.pt`` is of the step it stopped at.
             UserError: the checkpoint is of another run; or the environment failed or gave something that is not finite
                 (what was learned until then is saved as ``failed.pt``, ``last.pt`` stays the last that can be gone on
                 from); or a loss is not finite.
@@ -87,8 +89,12 @@ class Trainer:
             log.info("going on at step %s of %s", f"{clock.step:,}", f"{self.total_steps:,}")
         logger = self.loggers(clock.step, self.total_steps)
         try:
-            while clock.step < self.total_steps:
-                self._iterate(logger)
+            with Signals() as signals:
+                while clock.step < self.total_steps:
+                    self._iterate(logger)
+                    if signals.received and clock.step < self.total_steps:
+                        self._save()
+                        raise Stopped(signals.received)
         finally:
             logger.close()
         return clock.score

@@ -1,5 +1,8 @@
+import errno
 import os
 import pickle
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,26 +73,104 @@ def test_best_is_kept_beside_last(tmp_path):
     checkpoints.save(facts={"step": 2}, part=Part("later"))
     assert load(tmp_path / "best.pt") == {"step": 1, "state": {"part": "good"}}
     assert load(tmp_path / "last.pt") == {"step": 2, "state": {"part": "later"}}
-    assert {path.name for path in tmp_path.iterdir()} == {"best.pt", "last.pt"}
+    checkpoints.save(facts={"step": 3}, part=Part("latest"))
+    assert load(tmp_path / "previous.pt")["step"] == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"best.pt", "last.pt", "previous.pt"}
 
 
 @pytest.mark.parametrize("name", ["last", "best"])
-def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch, name, call):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(name=name, facts={"step": 1}, part=Part(torch.arange(1000)))
     before = (tmp_path / f"{name}.pt").read_bytes()
 
-    def fail_halfway(state: Any, file: Any) -> None:
-        file.write(before[: len(before) // 2])
-        raise OSError("No space left on device")
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(torch, "save", fail_halfway)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(
+        UserError, match=rf"{name}\.pt: cannot be written: No space left on device; the last one is whole"
+    ):
         checkpoints.save(name=name, facts={"step": 2}, part=Part(torch.zeros(1000)))
-    assert (tmp_path / f"{name}.pt").read_bytes() == before
     monkeypatch.undo()
+    assert (tmp_path / f"{name}.pt").read_bytes() == before
+    assert not list(tmp_path.glob(f"{name}.tmp"))
     checkpoints.save(name=name, facts={"step": 3}, part=Part("again"))
     assert load(tmp_path / f"{name}.pt")["step"] == 3
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 64 KiB; made where the user may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_last_one(tiny_disk):
+    checkpoints = Checkpoints(tiny_disk / "checkpoints")
+    checkpoints.save(facts={"step": 1}, part=Part(torch.arange(1000)))
+    with pytest.raises(UserError, match=r"last\.pt: cannot be written: No space left on device"):
+        checkpoints.save(facts={"step": 2}, part=Part(torch.arange(20000)))
+    assert load(tiny_disk / "checkpoints" / "last.pt")["step"] == 1
+    checkpoints.save(facts={"step": 3}, part=Part("there is room for this"))
+    assert load(tiny_disk / "checkpoints" / "last.pt")["step"] == 3
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-200]),
+    "a flipped bit": lambda path: path.write_bytes(path.read_bytes().replace(b"\x80?", b"\x81?")),
+    "empty": lambda path: path.write_bytes(b""),
+    "missing": lambda path: path.unlink(),
+    "another program's": lambda path: path.write_text("hello"),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_the_one_before_is_used_where_the_last_is_damaged(tmp_path, caplog, damage):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        checkpoints.save(facts={"step": step, "identity": {}}, part=Part({"step": step, "weight": torch.ones(100)}))
+    before = (tmp_path / "last.pt").read_bytes()
+    DAMAGE[damage](tmp_path / "last.pt")
+    assert not (tmp_path / "last.pt").exists() or (tmp_path / "last.pt").read_bytes() != before
+    part = Part()
+    assert checkpoints.restore({}, part=part)
+    assert part.state["step"] == 2
+    assert "last.pt: " in caplog.text
+    assert "going on from the one before, previous.pt" in caplog.text
+    checkpoints.save(facts={"step": 4, "identity": {}}, part=part)
+    assert load(tmp_path / "previous.pt")["step"] == 2, "what was damaged is not kept as the one before"
+    DAMAGE[damage](tmp_path / "last.pt")
+    (tmp_path / "previous.pt").write_text("hello")
+    with pytest.raises(UserError, match=r"previous\.pt: not a checkpoint"):
+        checkpoints.restore({}, part=part)
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path):
+    """Every byte of a file: it is refused, or what is read is what was written."""
+    state = {"weight": torch.arange(20.0), "list": [(1.5, 2), None], "name": "x"}
+    Checkpoints(tmp_path).save(facts={"step": 7}, part=Part(state))
+    path, refused = tmp_path / "last.pt", 0
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+        try:
+            read = load(path)
+        except UserError:
+            refused += 1
+            continue
+        weight = read["state"]["part"].pop("weight")
+        assert torch.equal(weight, state["weight"]), place
+        assert read == {"step": 7, "state": {"part": {"list": [(1.5, 2), None], "name": "x"}}}, place
+    assert refused > len(whole) // 4
 
 
 def test_a_failure_before_writing_leaves_the_old_file(tmp_path):
