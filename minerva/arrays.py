@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,9 +50,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "aten.sign.default": np.sign,
     "aten.slice.Tensor": lambda x, dim, low, high: x[(slice(None),) * (dim % x.ndim) + (slice(low, high),)],
     "aten.sub.Tensor": np.subtract,
-    "aten.t.default": lambda x: np.ascontiguousarray(
-        x.T
-    ),  # made once a rollout; products with a view take twice as long
+    "aten.t.default": lambda x: np.ascontiguousarray(x.T),  # products with a view take twice as long
     "aten.tanh.default": np.tanh,
     "aten.split.Tensor": _split,
     "aten.view.default": lambda x, shape: x.reshape(shape),
@@ -128,7 +126,7 @@ def numpy_function(
             return f"[{', '.join(map(render, value))}]"
         if not isinstance(value, Tensor):
             return repr(value)
-        if id(value) not in names:  # made on the way, of nothing
+        if id(value) not in names:  # held elsewhere
             names[id(value)] = name = f"c{len(names)}"
             values[name] = value.numpy()
         return names[id(value)]
@@ -137,11 +135,10 @@ def numpy_function(
     for number, (operation, args, kwargs, result) in enumerate(record.calls):
         if operation not in OPERATIONS:
             return None
-        if operation == "aten.split.Tensor" and [p.shape for p in parts.get(names[id(args[0])], ())] == [
-            p.shape for p in result
-        ]:
+        together = parts.get(names.get(id(args[0]), "")) if operation == "aten.split.Tensor" else None
+        if together and [part.shape for part in together] == [part.shape for part in result]:
             # Taken apart again, these are what they were: a deviation that does not vary with the observation still does not.
-            names.update(zip(map(id, result), [names[id(p)] for p in parts[names[id(args[0])]]], strict=True))
+            names.update(zip(map(id, result), map(render, together), strict=True))
             continue
         values[f"f{number}"] = OPERATIONS[operation]
         arguments = [render(value) for value in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
@@ -150,7 +147,8 @@ def numpy_function(
         if operation == "aten.cat.default":
             parts[targets[0]] = args[0]
         names.update(zip(map(id, made), targets, strict=True))
-        line = f"{', '.join(targets)} = f{number}({', '.join(arguments)})"
+        several = ", " if isinstance(result, list | tuple) else ""  # one of several too
+        line = f"{', '.join(targets)}{several} = f{number}({', '.join(arguments)})"
         if any(name in varying for value in arguments for name in value.strip("[]").split(", ")):
             varying.update(targets)
             within.append(f"        {line}")
@@ -170,9 +168,17 @@ def numpy_function(
         act: Act = values["prepare"](*(tensor.detach().numpy() for tensor in held))
         return act
 
-    # A second thread of NumPy's would wait for its next product by spinning, and starve the environments' and PyTorch's.
-    threadpool_limits(1, "blas")
-    return prepare if _agree(prepare, example, results) else None
+    if not _agree(prepare, example, results):
+        return None
+    _one_thread()
+    return prepare
+
+
+def _one_thread() -> None:
+    """A second thread of NumPy's would wait for its next product by spinning, and starve the environments' and PyTorch's."""
+    for library in ThreadpoolController().select(internal_api="openblas").lib_controllers:
+        if "numpy" in library.filepath:
+            library.set_num_threads(1)
 
 
 def _agree(prepare: Callable[[], Act], example: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
@@ -181,4 +187,8 @@ def _agree(prepare: Callable[[], Act], example: Sequence[Tensor], expected: Sequ
         results = prepare()(*(tensor.numpy() for tensor in example))
     except Exception:  # whatever NumPy says of it
         return False
-    return all(np.allclose(ours, theirs.numpy(), 1e-4, 1e-5) for ours, theirs in zip(results, expected, strict=True))
+    return all(
+        (ours.shape, ours.dtype) == (theirs.numpy().shape, theirs.numpy().dtype)
+        and np.allclose(ours, theirs.numpy(), 1e-4, 1e-5)
+        for ours, theirs in zip(results, expected, strict=True)
+    )

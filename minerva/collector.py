@@ -99,6 +99,12 @@ class Collector:
         self._finished = []
         return {"train/episode_return": float(np.mean(returns)), "train/episode_length": float(np.mean(lengths))}
 
+    def seen(self) -> dict[str, Tensor]:
+        """What there is of the rollout under way: obs [T + 1, N, ...], reward, terminated and truncated [T, N]."""
+        return {
+            "obs": self._obs, "reward": self._reward, "terminated": self._terminated, "truncated": self._truncated,
+        }  # fmt: skip
+
     def state_dict(self) -> State:
         """The environments, the reward's scale, and the episodes under way."""
         return {

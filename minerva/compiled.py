@@ -71,21 +71,23 @@ def capture_function(function: Callable[..., tuple[Tensor, ...]], example: Seque
     """
     held = [*example[:fixed], *(tensor.clone() for tensor in example[fixed:])]
     before = [tensor.clone() for tensor in example[:fixed]]
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # what is set up at first use is not to be in the graph
-            function(*held)
-    torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph):
-        results = list(function(*held))
+    with torch.cuda.device(example[0].device):
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # what is set up at first use is not to be in the graph
+                function(*held)
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            results = list(function(*held))
     for tensor, old in zip(held, before, strict=False):
         tensor.copy_(old)
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
         for mine, given in zip(held[fixed:], tensors[fixed:], strict=True):
             mine.copy_(given)
-        graph.replay()
+        with torch.cuda.device(held[0].device):
+            graph.replay()
         return [result.clone() for result in results]
 
     return run

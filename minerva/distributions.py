@@ -118,9 +118,10 @@ class Gaussian:
         return {"mean": mean, "std": std}
 
 
-# Nodes and weights of Gauss-Hermite quadrature for expectations under a standard normal distribution.
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+def quadrature() -> Tensor:
+    """32 nodes and weights [2, 32] of Gauss-Hermite quadrature, for expectations under a standard normal distribution."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+    return torch.from_numpy(np.stack([nodes, weights / weights.sum()]))
 
 
 class SquashedGaussian(Gaussian):
@@ -133,11 +134,12 @@ class SquashedGaussian(Gaussian):
         params: [..., 2D], of the Gaussian.
         center: c [D], the middle of the bounds.
         half_width: h [D], half of their distance.
+        nodes: what :func:`quadrature` gives, where the parameters are.
     """
 
-    def __init__(self, params: Tensor, center: Tensor, half_width: Tensor) -> None:
+    def __init__(self, params: Tensor, center: Tensor, half_width: Tensor, nodes: Tensor) -> None:
         super().__init__(params)
-        self.center, self.half_width = center, half_width
+        self.center, self.half_width, self.nodes = center, half_width, nodes
 
     def action(self, sample: Tensor) -> Tensor:
         """``sample``, squashed into the bounds."""
@@ -150,8 +152,7 @@ class SquashedGaussian(Gaussian):
 
     def entropy(self) -> Tensor:
         """Entropy of the action [...] in nats; its expectation by quadrature with 32 nodes a dimension."""
-        nodes = torch.as_tensor(NODES, dtype=self.mean.dtype, device=self.mean.device)
-        weights = torch.as_tensor(WEIGHTS, dtype=self.mean.dtype, device=self.mean.device)
+        nodes, weights = self.nodes.to(self.mean.dtype)
         # LaTeX: H = H(\mathcal N) + \sum_i \mathbb E_u \left[ \log \tfrac{\partial a_i}{\partial u_i} \right]
         slope = self._log_slope(self.mean[..., None, :] + nodes[:, None] * self.std[..., None, :])
         return super().entropy() + (slope.sum(-1) * weights).sum(-1)

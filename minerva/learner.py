@@ -37,6 +37,10 @@ class Group:
     weight_decay: float = 0.0
     minimum: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer={self.optimizer}: allowed are {', '.join(OPTIMIZERS)}")
+
 
 class Learner:
     """Minimises a loss, a step at a time.
@@ -84,6 +88,8 @@ class Learner:
         Returns:
             The terms of the loss before the step, in the order of ``terms``.
         """
+        if any(g.parameters[0].data_ptr() != t.data_ptr() for g, t in zip(self.groups, self._theta, strict=True)):
+            self._theta = [self._flatten(group.parameters) for group in self.groups]  # they were copied, or moved
         self.steps += 1
         # LaTeX: \alpha_t = \alpha / (1 - \beta_1^t), \qquad c_t = \sqrt{1 - \beta_2^t}
         first, second = (1 - beta**self.steps for beta in BETAS)

@@ -182,6 +182,7 @@ class Trainer:
     final_eval_episodes: int = at_least(1)
     max_eval_steps: int = at_least(1)
     checkpoints: int = at_least(1)
+    non_finite: str = one_of("stop", "skip")
 
 
 @dataclass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from minerva.errors import UserError
 from minerva.evaluator import Evaluator
 from minerva.seeding import RandomState
 from minerva.signals import Signals, Stopped
-from minerva.types import Algorithm, Logger, State, Stateful
+from minerva.types import Algorithm, Logger, Rollout, State, Stateful
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ class Trainer:
         eval_episodes: episodes of an evaluation.
         final_eval_episodes: episodes of the last one, whose mean is the run's score.
         max_eval_steps: where an episode of an evaluation is cut.
+        non_finite: what is done about an update that gives a loss or a parameter that is not finite: ``"stop"``, or ``"skip"`` to take
+            it back, count it and go on.
         algo: what learns.
         collector: gives it rollouts.
         evaluator: scores it.
@@ -49,6 +53,7 @@ class Trainer:
         logs: int,
         evaluations: int,
         checkpoints: int,
+        non_finite: str,
         eval_episodes: int,
         final_eval_episodes: int,
         max_eval_steps: int,
@@ -64,7 +69,7 @@ class Trainer:
         self.total_steps = total_steps // self.rollout_steps * self.rollout_steps
         self.logs, self.evaluations, self.checkpoint_count = logs, evaluations, checkpoints
         self.eval_episodes, self.final_eval_episodes = eval_episodes, final_eval_episodes
-        self.max_eval_steps = max_eval_steps
+        self.max_eval_steps, self.non_finite = max_eval_steps, non_finite
         self.checkpoints = Checkpoints(run_dir / "checkpoints")
         self.identity = identity
         self.clock = Clock()
@@ -103,14 +108,14 @@ class Trainer:
         clock, started, before = self.clock, time.perf_counter(), self.clock.step
         try:
             rollout = self.collector.collect(before)
-        except UserError:
+        except UserError as error:
             self._save("failed")
+            self._save_batch(str(error), self.collector.seen())
             raise
         collected = time.perf_counter()
         clock.env_seconds += self.collector.env_seconds
         self.collector.env_seconds = 0.0
-        metrics = self.algo.update(rollout, progress=before / self.total_steps)
-        self._check_finite(metrics)
+        metrics = self._update(rollout)
         updated = time.perf_counter()
         clock.step += self.rollout_steps
         clock.rollout_seconds += collected - started
@@ -141,14 +146,39 @@ class Trainer:
         facts = {"step": self.clock.step, "identity": self.identity}
         self.checkpoints.save(name=name, facts=facts, **self.stateful)
 
-    def _check_finite(self, metrics: dict[str, float]) -> None:
+    def _update(self, rollout: Rollout) -> dict[str, float]:
+        """Learn from ``rollout``, unless what comes of it is not finite."""
+        step = self.clock.step
+        kept = copy.deepcopy(self.algo.state_dict()) if self.non_finite == "skip" else None
+        metrics = self.algo.update(rollout, progress=step / self.total_steps)
+        if quantity := self._not_finite(metrics):
+            what = f"{quantity} is not finite, in the update after step {step + self.rollout_steps}"
+            self._save_batch(what, {field.name: getattr(rollout, field.name) for field in fields(rollout)})
+            if kept is None:
+                raise UserError(
+                    f"{what}: learning diverged, try a smaller learning rate, or trainer.non_finite=skip; its rollout is in "
+                    "checkpoints/failed_batch.pt, and the last checkpoint is from before"
+                )
+            self.algo.load_state_dict(kept)
+            self.clock.skipped += 1
+            log.warning("%s: taken back (%s so far)", what, self.clock.skipped)
+        return metrics | ({} if kept is None else {"charts/skipped_updates": float(self.clock.skipped)})
+
+    def _not_finite(self, metrics: dict[str, float]) -> str | None:
+        """The first of the losses or, for that is where a gradient goes, of the parameters that is not finite."""
         for name, value in metrics.items():
             # The explained variance of constant returns is not a number, and no harm.
             if name.startswith("loss") and name != "losses/explained_variance" and not math.isfinite(value):
-                raise UserError(
-                    f"{name} is {value} after step {self.clock.step}: learning diverged, try a smaller learning rate; "
-                    "the last checkpoint is from before"
-                )
+                return name
+        for name, parameter in self.algo.network.named_parameters():
+            if not torch.isfinite(parameter.sum()):  # infinite too where the sum alone is: no network has such weights
+                return f"the gradient of {name}"
+        return None
+
+    def _save_batch(self, reason: str, batch: dict[str, Any]) -> None:
+        """Keep what led to trouble, for a look: ``torch.load("failed_batch.pt")["batch"]``."""
+        facts = {"step": self.clock.step, "identity": self.identity, "reason": reason, "batch": batch}
+        self.checkpoints.save(name="failed_batch", facts=facts)
 
 
 class Clock:
@@ -156,13 +186,14 @@ class Clock:
 
     Attributes:
         step: environment steps done.
+        skipped: updates that were taken back.
         score: mean return of the latest evaluation.
         best: the highest score so far.
         env_seconds, rollout_seconds, update_seconds, eval_seconds: time spent on each; the first is a part of the second.
     """
 
     def __init__(self) -> None:
-        self.step = 0
+        self.step = self.skipped = 0
         self.score, self.best = -torch.inf, -torch.inf
         self.env_seconds = self.rollout_seconds = self.update_seconds = self.eval_seconds = 0.0
 

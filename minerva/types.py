@@ -5,7 +5,7 @@ Shapes are written [T, N, ...]: T steps of N environments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -193,6 +193,10 @@ class Network(Protocol):
 
     def distribution(self, params: Tensor) -> Any:
         """The :class:`Distribution` with these ``params`` [..., P]."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The module's."""
         ...
 
 

@@ -15,12 +15,12 @@ import argparse
 import csv
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def minerva(setting: Setting, steps: int, device: str, *extra: str, **environ: s
         command = [
             sys.executable, "train.py", *setting.overrides(), f"trainer.total_steps={steps}", "trainer.logs=1000000",
             "trainer.evaluations=1", "trainer.eval_episodes=1", "trainer.final_eval_episodes=1", "trainer.checkpoints=1",
-            f"device={device}", f"hydra.run.dir={folder}", *extra, *(["compile=false"] if device != "cpu" else []),
+            f"device={device}", f"hydra.run.dir={folder}", *extra,
         ]  # fmt: skip
         _, ready, memory = run(command, **environ)
         with open(Path(folder) / "metrics.csv") as file:
@@ -209,36 +209,43 @@ def side_by_side(setting: Setting, repeats: int) -> dict[str, float]:
     }
 
 
-def seconds_to(env: str, target: float, seed: int, cache: str) -> float:
-    """From the command, as a user types it, to the first evaluation that is as good; infinite if none is."""
+def seconds_to(env: str, target: float, seed: int, cache: str) -> float | None:
+    """From the command, as a user types it, to the first evaluation that is as good; None if none is."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "train.py", f"env={env}", f"seed={seed}", f"hydra.run.dir={folder}"]
+        command = [sys.executable, "train.py", f"env={env}", f"seed={seed}", f"hydra.run.dir={folder}/run"]
+        environ, log = os.environ | {"XDG_CACHE_HOME": cache}, Path(folder) / "log"
         began = time.perf_counter()
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | {"XDG_CACHE_HOME": cache}, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout
-        for line in process.stdout:
-            found = re.search(r" eval (-?[\d.]+)", line)
-            if found and float(found[1]) >= target:
-                taken = time.perf_counter() - began
-                process.kill()
-                process.wait()
-                return taken
-    return float("inf")
+        with open(log, "w") as file:
+            process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=file, stderr=file)
+        best = float("-inf")
+        while best < target and process.poll() is None:
+            time.sleep(0.05)
+            with suppress(FileNotFoundError), open(Path(folder) / "run" / "metrics.csv") as file:
+                best = max([best, *(float(row.get("eval/return_mean") or "-inf") for row in csv.DictReader(file))])
+        taken = time.perf_counter() - began
+        if process.poll() not in (None, 0):
+            sys.exit(f"{' '.join(command)} failed:\n{log.read_text()[-2000:]}")
+        process.kill()
+        process.wait()
+        return taken if best >= target else None
+
+
+def shown(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.0f} s"
 
 
 def returns(seeds: int) -> dict[str, Any]:
     """:func:`seconds_to` of each task, of runs that compile and of those that find it compiled."""
     results: dict[str, Any] = {}
     for env, target in RETURNS.items():
-        taken: dict[str, list[float]] = {"compiling": [], "compiled": []}
+        taken: dict[str, list[float | None]] = {"compiling": [], "compiled": []}
         for seed in range(seeds):
             with tempfile.TemporaryDirectory() as cache:
                 for name, times in taken.items():
                     times.append(seconds_to(env, target, seed, cache))
-                    print(f"{env} seed {seed}, {name}: {target} after {times[-1]:.0f} s", file=sys.stderr)
-        results[env] = {"target": target, **taken, "median": statistics.median(taken["compiling"])}
+                    print(f"{env} seed {seed}, {name}: {target} after {shown(times[-1])}", file=sys.stderr)
+        middle = sorted(taken["compiling"], key=lambda s: float("inf") if s is None else s)[seeds // 2]
+        results[env] = {"target": target, **taken, "median": middle}
     return results
 
 
@@ -306,8 +313,8 @@ def main() -> None:
     if args.returns:
         found = returns(seeds=3)
         for env, r in found.items():
-            times = "; ".join(f"{kind} {', '.join(f'{s:.0f}' for s in r[kind])}" for kind in ("compiling", "compiled"))
-            print(f"{env}: {r['target']} after {r['median']:.0f} s, the median of 3 seeds ({times})")
+            times = "; ".join(f"{kind} {', '.join(map(shown, r[kind]))}" for kind in ("compiling", "compiled"))
+            print(f"{env}: {r['target']} after {shown(r['median'])}, the median of 3 seeds ({times})")
         if args.json:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
         return None

@@ -36,6 +36,7 @@ CONF = Path(__file__).parent.parent / "conf" / "env"
 STEPS = 1000
 TOLERANCE = 1e-6  # relative to each observation's size; EnvPool's rewards are float32
 NUDGE = 1e-9
+KNOWN = (1, 4, 16)  # observations that a state is fitted to; the first does not tell which way one stands, or how high
 STARTS, SECONDS = 12, 30  # of the least squares, at most
 EPISODES, TRIES = 3, 8  # to be proven equal; at most so many are tried, for not every one's state is found
 # What a task draws besides positions and velocities, and shows: the array of the model, its row, its columns.
@@ -222,18 +223,22 @@ def find_state(
     return best.x if best is not None and best.cost < 1e-9 else None
 
 
-def far(mine: np.ndarray, theirs: np.ndarray, size: np.ndarray) -> float:
-    """How far two episodes' beginnings are apart in all."""
-    return float((np.abs(mine - theirs) / size).clip(max=1).sum())
+def far(here: Any, x: np.ndarray, obs: np.ndarray, actions: np.ndarray, size: np.ndarray) -> float:
+    """How far an episode from ``x`` and that of ``obs`` are apart, in all of their first steps."""
+    try:
+        mine = play(here, x, actions[:20])[0]
+    except Exception:  # a state that the simulator cannot bear
+        return float("inf")
+    return float((np.abs(mine - obs[:21]) / size).clip(max=1).sum())
 
 
 def replay(id: str, seed: int) -> dict[str, Any] | None:
-    """Compare one episode; None where the state that it began with cannot be found. ``parted`` is how far, if it parted."""
+    """Compare one episode; None where the state that it began with is not found. ``parted`` is how far, if it parted."""
     here = make(id)
     obs, rewards, ends, actions = episode(id, seed)
     size = np.abs(obs).max(0).clip(1.0)
     parted = near = None
-    for known in (1, 4, 16):  # the first observation does not tell where on a plane one stands, or how high
+    for known in KNOWN:
         x = find_state(here, obs, actions, size, known, near)
         if x is None:
             continue
@@ -251,7 +256,8 @@ def replay(id: str, seed: int) -> dict[str, Any] | None:
             (np.abs(mine[1:] - nudged[1:]) / size).max(1), np.abs(my_rewards - nudged_rewards) / reward_size
         )
         allowed = np.maximum(TOLERANCE, 100 * np.maximum.accumulate(chaos))
-        apart = np.flatnonzero((error > TOLERANCE) | (ends != my_ends))
+        error[(ends != my_ends) & (np.maximum.accumulate(chaos) < 1e-3)] = np.inf  # one is over, and not by chaos
+        apart = np.flatnonzero(error > TOLERANCE)
         same = int(apart[0]) if len(apart) else len(error)
         print(
             f"    known {known}: start {np.abs(mine[0] - obs[0]).max():.0e}, error {error[0]:.0e} after 1, "
@@ -261,7 +267,7 @@ def replay(id: str, seed: int) -> dict[str, Any] | None:
         )
         if same >= min(20, len(error)) and (error <= allowed).all():
             return {"steps": len(error), "equal_steps": same, "error": float(error[:same].max()), "parted": 0.0}
-        if same >= 5:
+        if same >= 5 or known == KNOWN[-1]:
             parted = {"steps": len(error), "equal_steps": same, "error": 0.0, "parted": float(error.max())}
     return parted
 
@@ -283,7 +289,7 @@ def returns(env: Any, episodes: int) -> np.ndarray:
 
 
 def step_us(env: Any) -> int:
-    """Microseconds that a step of one of ``env`` takes, with random actions: the median of many."""
+    """Microseconds that a step of one of ``env`` takes, with random actions."""
     env.reset(0)
     rng, space, times = np.random.default_rng(0), env.spec.action, []
     for _ in range(300):
@@ -291,7 +297,7 @@ def step_us(env: Any) -> int:
         began = time.perf_counter()
         env.step(action)
         times.append(time.perf_counter() - began)
-    return round(1e6 * float(np.median(times)) / env.num_envs)
+    return round(1e6 * float(np.quantile(times, 0.1)) / env.num_envs)  # undisturbed
 
 
 def draw(rng: np.random.Generator, space: Any, num_envs: int) -> np.ndarray:
@@ -308,23 +314,25 @@ def compare(id: str, episodes: int) -> dict[str, Any]:
     if theirs.spec != ours.spec:
         return {"verdict": "different", "why": f"{theirs.spec} is not {ours.spec}"}
     found: list[dict[str, Any]] = []
-    why = "its states cannot be set"
+    why, lost = "the states that its episodes began with were not found", 0
     for seed in range(1, TRIES + 1):
         if (replayed := replay(id, seed)) is None:
-            if seed - len(found) > TRIES - EPISODES or (not found and seed == 2):
+            lost += 1
+            if lost > len(found) + 1:  # more often than not, no state is found: what is proven is not the task
                 break
             continue
         if replayed["parted"]:
             why = f"it parts from the original after {replayed['equal_steps']} equal steps, by {replayed['parted']:.1g} at most"
             break
         found.append(replayed)
-        if len(found) < EPISODES:
+        if len(found) < EPISODES or lost > len(found):
             continue
         steps, equal = (sum(part[key] for part in found) for key in ("steps", "equal_steps"))
         return {
             "verdict": "identical",
             "steps": steps,
             "equal_steps": equal,
+            "not_found": lost,
             "error": max(part["error"] for part in found),
             "step_us": step_us(ours),
         }

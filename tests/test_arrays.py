@@ -74,6 +74,38 @@ def test_what_is_known_but_used_otherwise_is_left_to_pytorch():
     assert numpy_function(bounded, net, [torch.ones(1, 5)]) is None
 
 
+def test_what_numpy_gives_in_another_shape_or_precision_is_left_to_pytorch():
+    net = network()
+    net.register_buffer("midpoint", torch.tensor(0.5, dtype=torch.float64))
+    wider = lambda obs: (obs * net.midpoint,)  # noqa: E731  # float64 in NumPy
+    assert numpy_function(wider, net, [torch.ones(1, 5)]) is None
+
+
+def test_one_part_of_a_split_and_parts_of_what_is_held_elsewhere():
+    net, other = network(), torch.arange(10.0).view(1, 10)
+    whole = lambda obs: (obs.chunk(1, -1)[0] + other.chunk(2, -1)[1],)  # noqa: E731
+    act = numpy_function(whole, net, [torch.ones(1, 5)])()
+    np.testing.assert_array_equal(act(np.ones((1, 5), np.float32))[0], [[6, 7, 8, 9, 10]])
+
+
+def test_pytorch_s_compiler_is_not_imported_to_act_and_learn(python):
+    """It takes a second."""
+    done = python(
+        "-c",
+        """
+import sys, torch
+from tests.test_arrays import network
+from tests.test_learner import data, regression
+from minerva.arrays import acting
+net = network()
+acting(net, torch.device("cpu"), torch.zeros(1, 5), net.noise(1))()
+regression("adam", False)[1](torch.arange(20), *data())
+assert "torch._dynamo" not in sys.modules
+""",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_noise_there_is_none():
     net = network()
     act = numpy_function(net.act, net, [torch.zeros(2, 5)])()

@@ -39,6 +39,10 @@ def test_a_setting_is_measured(name, tmp_path, monkeypatch, capsys):
     assert f"**{result['ratio']:.1f}**" in capsys.readouterr().out
 
 
+def test_the_time_to_a_return_is_until_an_evaluation_is_as_good(tmp_path):
+    assert 0 < bench.seconds_to("probe/continuous_action", -1e9, 0, str(tmp_path)) < 100
+
+
 def test_an_unknown_setting_is_named(python):
     result = python("scripts/bench.py", "--settings", "S1,S9")
     assert result.returncode == 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.distributions import Categorical, Gaussian, SquashedGaussian
+from minerva.distributions import Categorical, Gaussian, SquashedGaussian, quadrature
 
 T, N, A, D = 5, 3, 4, 2
 CENTER, HALF_WIDTH = torch.tensor([2.0, -1.0]), torch.tensor([3.0, 0.4])
@@ -144,7 +144,7 @@ def test_extreme_logits_stay_finite():
 
 def squashed(params: Tensor) -> SquashedGaussian:
     """Into -1..5 and -1.4..-0.6."""
-    return SquashedGaussian(params, CENTER.to(params.dtype), HALF_WIDTH.to(params.dtype))
+    return SquashedGaussian(params, CENTER.to(params.dtype), HALF_WIDTH.to(params.dtype), quadrature())
 
 
 @pytest.mark.parametrize("batch", BATCHES)

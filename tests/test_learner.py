@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,14 @@ from tests import test_ppo, test_vmpo
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
+def regression_loss(model: nn.Module) -> Callable[..., Any]:
+    def loss(x, y):
+        error = (model["scale"]["a"] * model["net"](x).squeeze(-1) - y).square().mean()
+        return error, {"error": error, "twice": 2 * error}
+
+    return loss
+
+
 def regression(optimizer: str, compile: bool, device: str = "cpu") -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
     model = nn.ModuleDict(
@@ -24,17 +34,13 @@ def regression(optimizer: str, compile: bool, device: str = "cpu") -> tuple[nn.M
         }
     ).to(device)
 
-    def loss(x, y):
-        error = (model["scale"]["a"] * model["net"](x).squeeze(-1) - y).square().mean()
-        return error, {"error": error, "twice": 2 * error}
-
     net, scale = [*model["net"].parameters()], [*model["scale"].parameters()]
     groups = [
         Group(net, 1e-2, optimizer, 1e-5, weight_decay=0.1),
         Group(scale, 0.5, weight_decay=0.1, minimum=0.75),
     ]
     clip = [((0,), 0.3), ((1,), None)]
-    return model, Learner(module=model, loss=loss, groups=groups, clip=clip, compile=compile)
+    return model, Learner(module=model, loss=regression_loss(model), groups=groups, clip=clip, compile=compile)
 
 
 def data(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
@@ -126,6 +132,24 @@ def test_a_state_moves_between_plain_and_compiled():
     torch.testing.assert_close(learner(index, *batch), plain(index, *batch), rtol=1e-6, atol=1e-6)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_a_copy_learns_by_itself():
+    model, learner = regression("adam", False)
+    index, batch = torch.arange(20), data()
+    learner(index, *batch)
+    other_model, other = copy.deepcopy((model, learner))
+    other.loss = regression_loss(other_model)
+    before = copy.deepcopy(model.state_dict())
+    losses = [float(other(index, *batch)[0]) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
+    assert [float(learner(index, *batch)[0]) for _ in range(5)] == losses
+
+
+def test_an_unknown_optimizer_is_refused():
+    with pytest.raises(ValueError, match="optimizer=rmsprop: allowed are adam, adamw, sgd"):
+        Group([nn.Parameter(torch.ones(1))], 1e-3, "rmsprop")
 
 
 PPO, VMPO = (test_ppo.make, test_ppo.rollout), (test_vmpo.make, test_vmpo.collect)

@@ -194,6 +194,7 @@ def test_nan_from_an_environment_saves_what_there_is(python, tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: observation of environment 0 is nan at step ")
     assert load(run / "checkpoints" / "failed.pt")["step"] > 0
+    assert load(run / "checkpoints" / "failed_batch.pt")["batch"]["obs"].isnan().any()
     facts = json.loads((run / "run.json").read_text())
     assert facts["status"] == "failed"
     assert facts["reason"].startswith("observation of environment 0 is nan")
@@ -228,11 +229,30 @@ def test_another_sweep_in_the_same_directory_is_refused(python, tmp_path: Path) 
     assert "was begun with seed=0" in done.stderr
 
 
+DIVERGING = ("algo.learning_rate=1e30", "algo.max_grad_norm=null")
+
+
 def test_learning_that_diverges_says_so_and_keeps_the_last_checkpoint(python, tmp_path: Path) -> None:
-    done = train(python, tmp_path / "run", "algo.learning_rate=1e30", "algo.max_grad_norm=null")
+    run = tmp_path / "run"
+    done = train(python, run, *DIVERGING)
     assert done.returncode == 1
-    assert "learning diverged" in done.stderr.splitlines()[-1]
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("error: ")
+    assert "is not finite, in the update after step " in said
+    assert "learning diverged" in said
+    assert json.loads((run / "run.json").read_text())["status"] == "failed"
+    failed = load(run / "checkpoints" / "failed_batch.pt")
+    assert failed["reason"] in said
+    assert failed["batch"]["reward"].numel() > 0
+    if (run / "checkpoints" / "last.pt").exists():
+        assert all(tensor.isfinite().all() for tensor in parameters(run).values())
+
+
+def test_updates_that_diverge_are_taken_back_and_counted_if_so_wished(python, tmp_path: Path) -> None:
+    done = train(python, tmp_path / "run", *DIVERGING, "trainer.non_finite=skip")
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path / "run")["charts/skipped_updates"].iloc[-1] > 0
+    assert all(tensor.isfinite().all() for tensor in parameters(tmp_path / "run").values())
 
 
 @pytest.mark.parametrize("override", ["logger.tensorboard=null", "reward=5", "algo._target_=os.system", "env=null"])

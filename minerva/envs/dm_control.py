@@ -23,7 +23,7 @@ def tolerance(
 ) -> Any:
     """dm_control's, to the bit; for a number, without the arrays that it makes of one in a third of a step's time."""
     lower, upper = bounds
-    if not isinstance(x, float) or lower > upper or margin < 0:
+    if not all(isinstance(number, float | int) for number in (x, lower, upper)) or lower > upper or margin < 0:
         return _tolerance(x, bounds, margin, sigmoid, value_at_margin)
     if lower <= x <= upper:
         return 1.0

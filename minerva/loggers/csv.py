@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from minerva.errors import UserError
 
 
 class CSVLogger:
@@ -15,34 +18,48 @@ class CSVLogger:
     Args:
         path: the file; rows after ``step`` are dropped when a run goes on from there.
         step: the step a run begins at.
+
+    Raises:
+        UserError: the file cannot be written, without which there is nothing to be known of a run.
     """
 
     def __init__(self, *, path: Path, step: int) -> None:
         self.path = path
         self._columns: list[str] = []
-        if path.exists():
-            self._rewind(step)
-        self._file = open(path, "a", newline="", encoding="utf-8")
+        with self._writing():
+            if path.exists():
+                self._rewind(step)
+            self._file = open(path, "a", newline="", encoding="utf-8")
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append one row, at once on disk.
+        """Append one row, for others to see at once.
 
         Raises:
+            UserError: it cannot be written.
             ValueError: a metric has no column, since the first row did not have it.
         """
-        writer = csv.writer(self._file)
-        if not self._columns:
+        first = not self._columns
+        if first:
             self._columns = ["step", *metrics]
-            writer.writerow(self._columns)
         if unknown := sorted(set(metrics) - set(self._columns)):
             raise ValueError(f"{self.path}: no column for {', '.join(unknown)}")
         row = {"step": step, **{k: v for k, v in metrics.items() if not math.isnan(v)}}
-        writer.writerow([row.get(column, "") for column in self._columns])
-        self._file.flush()
+        rows = [self._columns] if first else []
+        with self._writing():
+            csv.writer(self._file).writerows([*rows, [row.get(column, "") for column in self._columns]])
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written then cannot be now, and that was said
+            self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def _rewind(self, step: int) -> None:
         with open(self.path, newline="", encoding="utf-8") as file:

@@ -6,13 +6,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
+from minerva.errors import UserError
 from minerva.types import Logger
 
 log = logging.getLogger(__name__)
 
 
 class LoggerGroup:
-    """Logs to all of them. One that fails is dropped with a warning: a logger never ends a run.
+    """Logs to all of them. One that fails is dropped with a warning, and the run goes on; but for a UserError, which ends it.
 
     Args:
         makers: what makes each logger, by name.
@@ -23,6 +24,8 @@ class LoggerGroup:
         for name, make in makers.items():
             try:
                 self._loggers[name] = make()
+            except UserError:
+                raise
             except Exception as error:  # whatever a third party's code may raise
                 self._warn(name, error)
 
@@ -31,6 +34,8 @@ class LoggerGroup:
         for name, logger in list(self._loggers.items()):
             try:
                 logger.log(metrics, step)
+            except UserError:
+                raise
             except Exception as error:
                 self._warn(name, error)
                 with contextlib.suppress(Exception):

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from minerva.distributions import Categorical, Gaussian, SquashedGaussian
+from minerva.distributions import Categorical, Gaussian, SquashedGaussian, quadrature
 from minerva.errors import UserError
 from minerva.networks.init import orthogonal
 
@@ -60,6 +60,7 @@ class GaussianHead(nn.Module):
     kl_parts = Gaussian.kl_parts
     center: Tensor
     half_width: Tensor
+    nodes: Tensor
 
     def __init__(
         self, *, in_dim: int, space: spaces.Box, initial_std: float, state_dependent_std: bool, squash: bool
@@ -72,6 +73,7 @@ class GaussianHead(nn.Module):
         self.squash = squash
         self.register_buffer("center", torch.tensor((low + high) / 2, dtype=torch.float32))
         self.register_buffer("half_width", torch.tensor((high - low) / 2, dtype=torch.float32))
+        self.register_buffer("nodes", quadrature().float(), persistent=False)
         self.mean = orthogonal(nn.Linear(in_dim, space.shape[0]), POLICY_GAIN)
         self.log_std: nn.Parameter | nn.Linear
         if state_dependent_std:
@@ -94,4 +96,4 @@ class GaussianHead(nn.Module):
 
     def distribution(self, params: Tensor) -> Gaussian:
         """The distribution that had these ``params``."""
-        return SquashedGaussian(params, self.center, self.half_width) if self.squash else Gaussian(params)
+        return SquashedGaussian(params, self.center, self.half_width, self.nodes) if self.squash else Gaussian(params)

@@ -51,6 +51,7 @@ def test_a_verdict_says_what_it_rests_on(id):
     assert verdicts()[id]["verdict"] in ("identical", "alike", "different")
     if verdicts()[id]["verdict"] == "identical":
         assert verdicts()[id]["equal_steps"] > 0
+        assert verdicts()[id]["step_us"] > 0
         assert verdicts()[id]["error"] <= 1e-6
     else:
         assert verdicts()[id]["why"]
