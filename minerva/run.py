@@ -74,6 +74,7 @@ class Run:
         """Everything is built: from here on there is something to keep."""
         self._begun = True
         print(f"{summary}\n{'in':<9}{self._shown}", file=sys.stderr)
+        history = self._history()
         self._facts = {
             "status": "running",
             "reason": None,
@@ -82,11 +83,28 @@ class Run:
             "start": _now(),
             "end": None,
             "host": platform.node(),
+            "cpu": cpu(),
             "python": platform.python_version(),
             "packages": {name: _version(name) for name in PACKAGES},
             "git": _git(),
+            "history": history,
         }
         self._write()
+        if not history:  # what it takes to repeat the run, beside its configuration
+            installed = {f"{found.name}=={found.version}" for found in metadata.distributions()}
+            (self.run_dir / "freeze.txt").write_text("".join(f"{line}\n" for line in sorted(installed, key=str.lower)))
+            if changes := _changes():
+                (self.run_dir / "changes.patch").write_bytes(changes)
+
+    def _history(self) -> list[dict[str, Any]]:
+        """What ``run.json`` said before, where this goes on from a checkpoint: of each time it ran."""
+        if not has_checkpoint(self.run_dir):
+            return []
+        try:
+            before = json.loads((self.run_dir / "run.json").read_text())
+            return [*before.pop("history", []), before]
+        except (OSError, ValueError, AttributeError, TypeError):  # none, or a damaged one
+            return []
 
     def finish(self, score: float) -> float:
         """The run ended well, with ``score``, which is returned. Says what to do next."""
@@ -121,7 +139,10 @@ class Run:
                         f"go on from its last checkpoint:  {self._again} hydra.run.dir={self._shown}", file=sys.stderr
                     )
             self._facts["end"] = _now()
-            self._write()
+            try:
+                self._write()
+            except OSError as problem:  # a full disk, say, of which the run ended
+                print(f"run.json: cannot be written: {problem.strerror}", file=sys.stderr)
         self._lock.close()
         if not self._begun and error is not None:
             self._remove_if_new()
@@ -152,16 +173,40 @@ def _version(package: str) -> str | None:
     return None
 
 
+def cpu() -> str:
+    """The kind of CPU: its arithmetic may differ from another's in the last bit."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return (
+        " ".join(found.get(key, "") for key in ("model name", "cpu family", "model", "stepping")).strip()
+        or platform.processor()
+    )
+
+
+def _run_git(*args: str, check: bool = True) -> bytes:
+    root = Path(__file__).parent.parent
+    return subprocess.run(["git", "-C", str(root), *args], capture_output=True, check=check).stdout
+
+
+def _changes() -> bytes:
+    """What the working tree has that the commit has not, as a patch; untracked files too."""
+    try:
+        new = [
+            name for name in _run_git("ls-files", "-z", "--others", "--exclude-standard").decode().split("\0") if name
+        ]
+        parts = [_run_git("diff", "--no-index", "--binary", "/dev/null", name, check=False) for name in new]
+        return b"".join([_run_git("diff", "--binary", "HEAD"), *parts])
+    except (OSError, subprocess.CalledProcessError):
+        return b""
+
+
 def _git() -> dict[str, Any] | None:
     """Commit of the code, and whether the working tree differs from it; None outside a repository."""
-
-    def git(*args: str) -> str:
-        root = Path(__file__).parent.parent
-        return subprocess.run(
-            ["git", "-C", str(root), *args], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        return {
+            "commit": _run_git("rev-parse", "HEAD").decode().strip(),
+            "dirty": bool(_run_git("status", "--porcelain")),
+        }
     except (OSError, subprocess.CalledProcessError):
         return None

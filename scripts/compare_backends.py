@@ -242,10 +242,9 @@ def replay(id: str, seed: int) -> dict[str, Any] | None:
         x = find_state(here, obs, actions, size, known, near)
         if x is None:
             continue
-        near = min(
-            getattr(here, "elsewhere", lambda x: [x])(x),
-            key=lambda x: far(play(here, x, actions[:20])[0], obs[:21], size),
-        )
+        if isinstance(here, DMControl):
+            x = min(here.elsewhere(x), key=lambda x: far(here, x, obs, actions, size))
+        near = x
         mine, my_rewards, my_ends = play(here, x, actions)
         nudged, nudged_rewards, _ = play(here, x + NUDGE * np.random.default_rng(0).standard_normal(len(x)), actions)
         reward_size = max(1.0, np.abs(rewards).max())

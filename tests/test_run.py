@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +50,58 @@ def test_what_is_kept_of_a_run(tmp_path, monkeypatch):
     assert told["packages"]["torch"] == torch.__version__
     assert told["python"] == ".".join(map(str, sys.version_info[:3]))
     assert told["git"] is None or (len(told["git"]["commit"]) == 40 and isinstance(told["git"]["dirty"], bool))
+
+
+def test_what_it_takes_to_repeat_a_run_is_kept(tmp_path, monkeypatch):
+    """A repository with a change and a new file: its patch makes the one from the other."""
+    repository, copy = tmp_path / "repository", tmp_path / "copy"
+
+    def git(where: Path, *args: str) -> str:
+        values = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(["git", *values, "-C", where, *args], check=True, capture_output=True, text=True).stdout
+
+    (repository / "minerva").mkdir(parents=True)
+    (repository / "minerva" / "run.py").write_text("old\n")
+    git(repository, "init", "-q")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "one")
+    monkeypatch.setattr("minerva.run.__file__", str(repository / "minerva" / "run.py"))
+
+    with Run(tmp_path / "clean") as run:
+        run.begin("")
+    assert facts(tmp_path / "clean")["git"] == {"commit": git(repository, "rev-parse", "HEAD").strip(), "dirty": False}
+    assert not (tmp_path / "clean" / "changes.patch").exists()
+    frozen = (tmp_path / "clean" / "freeze.txt").read_text().splitlines()
+    assert f"pytest=={pytest.__version__}" in frozen
+
+    (repository / "minerva" / "run.py").write_text("new\n")
+    (repository / "added.bin").write_bytes(bytes(range(256)))
+    with Run(tmp_path / "dirty") as run:
+        run.begin("")
+    subprocess.run(["git", "clone", "-q", repository, copy], check=True)
+    git(copy, "apply", str(tmp_path / "dirty" / "changes.patch"))
+    assert (copy / "minerva" / "run.py").read_text() == "new\n"
+    assert (copy / "added.bin").read_bytes() == bytes(range(256))
+
+
+def test_a_run_that_goes_on_keeps_what_was_before(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "last.pt").touch()
+    for reason in ("first", "second"):
+        with pytest.raises(RuntimeError):
+            fail(tmp_path / "run", RuntimeError(reason), begun=True)
+    with Run(tmp_path / "run") as run:
+        run.begin("")
+    history = facts(tmp_path / "run")["history"]
+    assert [(then["status"], then["reason"]) for then in history] == [
+        ("failed", "RuntimeError: first"),
+        ("failed", "RuntimeError: second"),
+    ]
+    assert history[0]["start"] <= history[0]["end"] <= history[1]["start"]
+    (tmp_path / "run" / "run.json").write_text("{")
+    with Run(tmp_path / "run") as run:
+        run.begin("")
+    assert facts(tmp_path / "run")["history"] == []
 
 
 @pytest.mark.parametrize(
