@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-import hydra
 from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
@@ -26,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from minerva import auto
+from minerva import auto, trust
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
 from minerva.run import has_checkpoint, locked
@@ -132,16 +131,13 @@ def saved(run_dir: Path) -> DictConfig:
 def build(node: DictConfig, **live: Any) -> Any:
     """Instantiate the ``_target_`` of ``node`` with its values and with ``live`` objects.
 
-    The two are given apart because Hydra would turn live dataclasses into configurations. A ``_target_`` within the
-    values is not followed: they are data.
+    A ``_target_`` within the values is not followed: they are data.
 
     Raises:
-        UserError: the target is not one of minerva's own.
+        UserError: the target is neither one of minerva's own nor one that the user allows.
     """
-    target = hydra.utils.get_object(node._target_) if str(node._target_).startswith("minerva.") else None
-    if not str(getattr(target, "__module__", "")).startswith("minerva."):
-        raise UserError(f"_target_={node._target_}: allowed are classes of minerva")
-    return hydra.utils.instantiate(node, _partial_=True, _recursive_=False, _convert_="all")(**live)
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    return trust.target(str(values.pop("_target_")))(**(values | live))
 
 
 def check(config: DictConfig) -> None:
@@ -156,12 +152,15 @@ def check(config: DictConfig) -> None:
     if problem := next(conflicts(config), None):
         raise UserError(problem)
     _check_device(config.device)
+    trust.check_import("env.id", str(config.env.id))
 
 
 def _check_node(node: Any, key: str, schema: type | None = None) -> None:
     if not isinstance(node, DictConfig):
         raise UserError(f"{key[:-1]}={node}: allowed is a group of keys, as in conf/")
     schema = schema or schema_of(node)
+    if schema is None and trust.allowed(str(node.get("_target_"))):
+        return  # the user's own, which no schema knows
     if schema is None:
         raise UserError(f"{key}_target_={node.get('_target_')}: allowed are the classes that conf/ names")
     try:  # once more, since a saved configuration is composed without its schemas
@@ -296,6 +295,7 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         if not FULL_ERROR:
             os.environ["HYDRA_FULL_ERROR"] = os.environ["MINERVA_ONE_LINE"] = "1"  # Hydra raises, and does not explain
         try:
+            trust.check_saved(sys.argv[1:], Path(sys.argv[0]).resolve())
             main()
         except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:
             fail(error)

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "minerva"
 
 LAYERS = [
-    {"errors", "types", "schema", "explain", "config", "auto", "fidelity", "seeding", "run", "signals"},
+    {"errors", "types", "schema", "explain", "config", "auto", "fidelity", "seeding", "run", "signals", "trust"},
     {"returns", "distributions", "duals", "compiled"},
     {"networks", "buffers", "envs", "loggers"},
     {"learner", "arrays"},
@@ -18,7 +18,7 @@ LAYERS = [
     {"trainer", "policy"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
-BASIC = {"errors", "types", "schema", "explain", "run", "auto", "fidelity", "signals"}
+BASIC = {"errors", "types", "schema", "explain", "run", "auto", "fidelity", "signals", "trust"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Not imports of a module but of what a configuration names.
 BUILDERS = {("config", "loggers")}
