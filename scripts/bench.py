@@ -285,7 +285,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.annotate(f"{r['ratio']:.1f}x", (p - 0.2, r["minerva_sps"]), ha="center", va="bottom")
     axes.set_xticks(list(places), list(shown))
     axes.set_ylabel("training steps a second")
-    axes.legend()
+    axes.margins(y=0.1)
+    figure.legend(loc="outside upper center", ncols=2)
     figure.savefig(path, dpi=150)
 
 
