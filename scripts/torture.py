@@ -108,7 +108,8 @@ def torture(case: str, kills: int, rng: random.Random, folder: Path) -> Tally:
     """Runs of ``case``, until it was killed so often."""
     tally = Tally()
     for seed in itertools.count():
-        whole, killed = (folder / f"{case}, seed {seed}, {kind}" for kind in ("whole", "killed"))
+        name = case.lower().replace(", ", "_")
+        whole, killed = (folder / f"{name}_{seed}_{kind}" for kind in ("whole", "killed"))
         if start(case, seed, whole).wait():
             sys.exit(f"{whole}: ended with an error:\n{whole.with_suffix('.log').read_text()[-2000:]}")
         while True:
