@@ -59,7 +59,8 @@ def test_a_run_leaves_what_it_promises(python, tmp_path: Path) -> None:
         losses/old_approx_kl losses/clipfrac losses/explained_variance train/episode_return train/episode_length
         eval/return_mean eval/return_std eval/return_min eval/return_max eval/length_mean"""
     assert set(expected.split()) <= set(metrics.columns)
-    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.pt", "last.pt"}
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.pt", "last.pt", "previous.pt"}
+    assert (run / "freeze.txt").exists()
     assert list(run.glob("events.out.tfevents*"))
     assert (run / ".hydra" / "config.yaml").exists()
     assert "python scripts/evaluate.py" in done.stderr
