@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def check_saved(arguments: list[str], script: Path) -> None:
 def _option(arguments: list[str], *names: str) -> str | None:
     """The value of the last of ``names`` in ``arguments``, as ``-cp X``, ``-cp=X`` or ``-cpX``."""
     value = None
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in pairwise([*arguments, ""]):
         for name in names:
             if argument == name:
                 value = following

@@ -105,6 +105,13 @@ def test_hydra_does_not_do_what_a_saved_configuration_says(python, strangers, tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [[], ["seed=1"], ["-cn", "train"], ["-cp"], ["--config-path", "nowhere", "-cn", "nothing"]]
+)
+def test_other_command_lines_are_left_alone(arguments, tmp_path):
+    trust.check_saved(arguments, tmp_path / "train.py")
+
+
 def test_without_the_check_hydra_would(python, strangers, tmp_path):
     """The attack itself works: the configuration chooses where the run writes."""
     code = "import sys; from minerva import trust; trust.check_saved = lambda *_: None; sys.argv[0] = 'train.py'; import runpy; runpy.run_path('train.py', run_name='__main__')"
