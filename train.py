@@ -22,11 +22,11 @@ def main(cfg: DictConfig) -> float:
         from minerva.evaluator import Evaluator
         from minerva.seeding import derive, seed_everything
 
-        seed_everything(cfg.seed)
-        torch.set_num_threads(cfg.threads)
         device = torch.device(cfg.device)
-        env = config.build(cfg.env)
-        eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0)
+        seed_everything(cfg.seed, device)
+        torch.set_num_threads(cfg.threads)
+        env = config.build(cfg.env, on_hang=run.fail)
+        eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0, on_hang=run.fail)
         network = config.build(cfg.network, spec=env.spec).to(device)
         algo = config.build(cfg.algo, network=network, compile=cfg.compile)
         reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)

@@ -7,10 +7,12 @@ import io
 import logging
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from minerva.errors import UserError
 from minerva.run import RESUMABLE
@@ -36,9 +38,45 @@ def load(path: Path) -> State:
     except Exception as error:  # a damaged file makes the unpickler raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a checkpoint, or a damaged one ({reason})") from error
-    if not isinstance(state, dict) or "step" not in state:
-        raise UserError(f"{path}: not a checkpoint of minerva")
+    kinds = {"step": int, "state": dict, "identity": dict}
+    if not isinstance(state, dict) or any(not isinstance(state.get(key, {}), kind) for key, kind in kinds.items()):
+        raise UserError(f"{path}: not a checkpoint of minerva, which has a step, an identity and a state")
     return state
+
+
+def put(saved: State, name: str, part: Stateful) -> None:
+    """Load the state of the part ``name`` that :func:`load` read into ``part``.
+
+    Raises:
+        UserError: it is not a state that such a part has.
+    """
+    try:
+        state = saved.get("state", {})[name]
+        if problem := next(_unlike(part.state_dict(), state, f"state.{name}"), None):
+            raise ValueError(problem)
+        part.load_state_dict(state)
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"does not fit this configuration: {' '.join(str(error).split())}") from error
+
+
+def _unlike(own: Any, other: Any, name: str) -> Iterator[str]:
+    """One line for each place where ``other`` is not made as ``own`` is. What is empty in ``own`` may be filled by now."""
+    if own is None or (other is None and isinstance(own, Tensor)):
+        return  # random numbers of a GPU, where there is or was none; another tensor's part cannot load it
+    kinds: Any = (float, int) if type(own) is float else type(own)
+    if not isinstance(other, kinds):
+        yield f"{name} is of {type(other).__name__}, not of {type(own).__name__}"
+    elif isinstance(own, Tensor):
+        if own.numel() and (own.shape, own.dtype) != (other.shape, other.dtype):
+            yield f"{name} is {other.dtype} {list(other.shape)}, not {own.dtype} {list(own.shape)}"
+    elif isinstance(own, dict):
+        for key, value in own.items():
+            yield from _unlike(value, other[key], f"{name}.{key}") if key in other else [f"{name}.{key} is missing"]
+    elif isinstance(own, list | tuple) and own:
+        if len(own) != len(other):
+            yield f"{name} has {len(other)} elements, not {len(own)}"
+        for index, pair in enumerate(zip(own, other, strict=False)):
+            yield from _unlike(*pair, f"{name}.{index}")
 
 
 class Checkpoints:
@@ -66,10 +104,9 @@ class Checkpoints:
         same_identity(saved.get("identity", {}), identity, str(self.directory.parent))
         try:
             for name, part in stateful.items():
-                part.load_state_dict(saved["state"][name])
-        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: does not fit this configuration: {reason}") from error
+                put(saved, name, part)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
         return True
 
     def _newest(self) -> tuple[Path, State]:
@@ -110,7 +147,8 @@ class Checkpoints:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}; the last one is whole") from error
+            whole = "; the one before is whole" if path.exists() else ""
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}{whole}") from error
 
     def _keep_previous(self, path: Path) -> None:
         link = path.with_name("previous.tmp")

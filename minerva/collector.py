@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minerva.arrays import acting
-from minerva.errors import UserError
+from minerva.errors import NotFiniteError
 from minerva.types import Algorithm, RewardTransform, Rollout, State, VectorEnv
 
 
@@ -28,6 +28,7 @@ class Collector:
         device: where the networks are; the rollout is made on the CPU and moved there once.
 
     Attributes:
+        seed: as given.
         env_seconds: time spent in the environments.
     """
 
@@ -41,6 +42,7 @@ class Collector:
         device: torch.device,
     ) -> None:
         self.env, self.algo, self.reward_transform, self.device = env, algo, reward_transform, device
+        self.seed = seed
         steps, num, spec = algo.horizon, env.num_envs, env.spec
         # One row more than steps: the last is what the next rollout begins with.
         self._obs = torch.zeros(steps + 1, num, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
@@ -50,19 +52,26 @@ class Collector:
 
         self._prepare_act = acting(algo.actor, device, self._obs[0], algo.actor.noise(num))
 
-        self._obs[-1] = torch.as_tensor(env.reset(seed))
-        self._episode_return = np.zeros(num)
-        self._episode_length = np.zeros(num, dtype=np.int64)
-        self._cut = np.full(num, env.stagger > 0)  # the first episodes, which may be cut short, are not counted
         self._finished: list[tuple[float, int]] = []  # return and length of episodes since the last metrics
         self.env_seconds = 0.0
+        self.restart(seed)
+
+    def restart(self, seed: int) -> None:
+        """Begin new episodes in all environments; those under way are not counted."""
+        num = self.env.num_envs
+        self._obs[-1] = torch.as_tensor(self.env.reset(seed))
+        self._episode_return = np.zeros(num)
+        self._episode_length = np.zeros(num, dtype=np.int64)
+        self._cut = np.full(num, self.env.stagger > 0)  # the first episodes, which may be cut short, are not counted
+        self.reward_transform.restart()
 
     @torch.no_grad()
     def collect(self, step: int) -> Rollout:
         """The next T steps of all environments; ``step`` is the first one's number, for messages.
 
         Raises:
-            UserError: an observation or reward is not finite.
+            NotFiniteError: an observation or reward is not.
+            UserError: an environment failed.
         """
         decisions: list[Any] = []  # action, sample and policy of each step, as arrays or as tensors
         try:
@@ -178,10 +187,9 @@ class Collector:
                 last[final[t][0]] = final[t][1]
             for name, array in {"observation": last, "reward": reward, "first_observation": first}.items():
                 for bad in np.argwhere(~np.isfinite(array)):
-                    raise UserError(
+                    raise NotFiniteError(
                         f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step + t * self.env.num_envs}: the "
-                        "environment is at fault, or an action it cannot bear; what was learned before is in "
-                        "checkpoints/failed.pt"
+                        "environment is at fault, or an action it cannot bear"
                     )
 
 

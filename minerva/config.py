@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import sys
@@ -15,9 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -32,10 +36,16 @@ from minerva.run import has_checkpoint, locked
 from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identity, schema_of
 from minerva.signals import Stopped
 
+log = logging.getLogger(__name__)
+
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
+# What a command line, or a file that it names, may lead to on the way to a job.
+MISTAKES = (HydraException, OmegaConfBaseException, YAMLError, UserError, OSError, ValueError, RecursionError)
 FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
 # Whether the user wants tracebacks; HYDRA_FULL_ERROR is set for Hydra by cli() too, and inherited by child processes.
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1" and "MINERVA_ONE_LINE" not in os.environ
+
+LESS = "try fewer env.num_envs or algo.num_steps, or narrower network layers"
 
 HELP = """\
 ${hydra.help.header}
@@ -118,13 +128,12 @@ def saved(run_dir: Path) -> DictConfig:
         UserError: there is none, or it cannot be read.
     """
     try:
-        config = OmegaConf.load(run_dir / SAVED)
+        config = trust.read(run_dir / SAVED)
+        OmegaConf.resolve(config)
     except FileNotFoundError:
         raise UserError(f"{run_dir}: not a run directory, there is no {SAVED} in it") from None
-    except (OSError, YAMLError) as error:
-        raise UserError(f"{run_dir / SAVED}: cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(config, DictConfig):
-        raise UserError(f"{run_dir / SAVED}: not a configuration of minerva")
+    except OmegaConfBaseException as error:
+        raise UserError(f"{run_dir / SAVED}: {explain(error)}") from error
     return config
 
 
@@ -140,8 +149,12 @@ def build(node: DictConfig, **live: Any) -> Any:
     return trust.target(str(values.pop("_target_")))(**(values | live))
 
 
-def check(config: DictConfig) -> None:
+def check(config: DictConfig, here: bool = True) -> None:
     """Refuse a configuration with a missing key, a wrong type, or a value out of range.
+
+    Args:
+        config: of a job.
+        here: whether it is to run on this machine, which then must have its device.
 
     Raises:
         UserError: naming the key, the value and what is allowed.
@@ -151,8 +164,10 @@ def check(config: DictConfig) -> None:
         _check_node(OmegaConf.select(config, group), f"{group}.")
     if problem := next(conflicts(config), None):
         raise UserError(problem)
-    _check_device(config.device)
+    _check_device(config.device, here)
     trust.check_import("env.id", str(config.env.id))
+    for key, value in _flat(config.env.kwargs, "env.kwargs").items():
+        trust.check_import(key, str(value))
 
 
 def _check_node(node: Any, key: str, schema: type | None = None) -> None:
@@ -167,23 +182,34 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
         values = OmegaConf.to_container(node, resolve=True)
         typed = OmegaConf.merge(OmegaConf.structured(schema), values)
     except OmegaConfBaseException as error:
-        raise UserError(explain(error, within=key)) from error
+        # OmegaConf does not name a list or a group of keys that stands where another kind of value should.
+        raise UserError(explain(error, within=key + ("" if error.full_key else _misfit(schema, node)))) from error
     for missing in sorted(OmegaConf.missing_keys(typed)):
         raise UserError(f"{key}{missing}: must be given, as {key}{missing}=...")
     if problem := next(broken_rules(schema, OmegaConf.to_container(typed), key), None):  # type: ignore[arg-type]
         raise UserError(problem)
 
 
-def _check_device(device: str) -> None:
-    if device == "cpu":
-        return
-    if not re.fullmatch(r"cuda(:\d+)?", device):
+def _misfit(schema: type, node: DictConfig) -> str:
+    """The first key of ``node`` that does not go into ``schema``."""
+    for name in node:
+        try:
+            OmegaConf.merge(OmegaConf.structured(schema), {name: node[name]})
+        except OmegaConfBaseException:
+            return str(name)
+    return ""
+
+
+def _check_device(device: str, here: bool) -> None:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UserError(f"device={device}: allowed is cpu, cuda, or cuda:N")
+    if device == "cpu" or not here:
+        return
     import torch
 
     if torch.cuda.device_count() <= int(device.partition(":")[2] or 0):
-        here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
-        raise UserError(f"device={device}: there is no such device here; allowed is {here}")
+        present = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise UserError(f"device={device}: there is no such device here; allowed is {present}")
 
 
 def settle(config: DictConfig, run_dir: Path) -> None:
@@ -234,16 +260,63 @@ def summary(config: DictConfig) -> str:
 
 
 class Check(Callback):
-    """Checks a run before Hydra makes its directory, so that a mistake leaves nothing behind."""
+    """Checks a run, or all of a sweep's, before Hydra makes a directory, so that a mistake leaves nothing behind."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a bad configuration, or one that does not continue what its run directory holds."""
-        job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         try:
-            check(job)
+            check(_without_hydra(config))
+            check_place("hydra.run.dir", str(config.hydra.run.dir))
             check_run_dir(config, str(config.hydra.run.dir))
         except Exception as error:
             fail(error)  # SystemExit; Hydra makes warnings of exceptions here
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a sweep if one of its jobs has a bad configuration, before the first is run."""
+        try:
+            check_place("hydra.sweep.dir", str(config.hydra.sweep.dir))
+            here = str(config.hydra.launcher._target_).endswith(".BasicLauncher")
+            for job in _jobs(config):
+                check(_without_hydra(job), here)
+        except Exception as error:
+            fail(error)
+
+
+def _without_hydra(config: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def _jobs(config: DictConfig) -> Iterator[DictConfig]:
+    """The configurations of a sweep's jobs; none where another sweeper than Hydra's own finds them as it goes."""
+    if not str(config.hydra.sweeper._target_).endswith(".BasicSweeper"):
+        return
+    loader = GlobalHydra.instance().config_loader()
+    arguments = [
+        *(f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()),
+        *config.hydra.overrides.task,
+    ]
+    jobs = BasicSweeper.split_arguments(OverridesParser.create(loader).parse_overrides(arguments), None)[0]
+    if not jobs:
+        raise UserError(f"{' '.join(arguments)}: a sweep of no jobs; allowed is one value at least for each key")
+    yield from (loader.load_sweep_config(config, list(job)) for job in jobs)
+
+
+def check_place(key: str, folder: str) -> None:
+    """Refuse a directory that cannot be made, or not be written to."""
+    if not folder:
+        raise UserError(f"{key}=: allowed is a directory, to be made or of a run to go on with")
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    why = None
+    if not path.is_dir():
+        why = f"{path} is a file"
+    elif not os.access(path, os.W_OK | os.X_OK):
+        why = f"{path} cannot be written to"
+    elif any(len(os.fsencode(part)) > os.pathconf(path, "PC_NAME_MAX") for part in Path(folder).parts):
+        why = "a name in it is too long"
+    if why:
+        raise UserError(f"{key}={folder}: {why}; allowed is a directory, to be made or of a run to go on with")
 
 
 def check_run_dir(config: DictConfig, run_dir: str) -> None:
@@ -263,6 +336,12 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
         auto.settle(before)
         auto.settle(config, before)
         same_identity(identity(before), identity(config), run_dir)
+        for key in ("device", "threads"):
+            if config[key] != before[key]:
+                was, now = f"{key}={before[key]}", f"{key}={config[key]}"
+                log.warning(
+                    "%s: begun with %s; with %s it goes on to other numbers, in the last bits", run_dir, was, now
+                )
 
 
 def identity(config: DictConfig) -> dict[str, Any]:
@@ -272,7 +351,7 @@ def identity(config: DictConfig) -> dict[str, Any]:
         key: value
         for group in fixed
         for key, value in _flat(config.get(group), group).items()
-        if key != "env.threads"  # of no influence on a number
+        if key not in ("env.threads", "env.timeout")  # of no influence on a number
     }
 
 
@@ -297,7 +376,7 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         try:
             trust.check_saved(sys.argv[1:], Path(sys.argv[0]).resolve())
             main()
-        except (HydraException, OmegaConfBaseException, UserError, OSError, ValueError) as error:
+        except MISTAKES as error:
             fail(error)
 
     return wrapped
@@ -322,6 +401,8 @@ def one_line_errors() -> Iterator[None]:
             raise
         if isinstance(error, OmegaConfBaseException | UserError):
             fail(error)
+        if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", str(error)):
+            fail(UserError(f"there is not enough memory here; {LESS}"))
         traceback.print_exception(error)
         raise SystemExit(1) from None
 

@@ -3,3 +3,7 @@
 
 class UserError(Exception):
     """A mistake the user can mend. Its message is one line: the key, the value, and what is allowed."""
+
+
+class NotFiniteError(UserError):
+    """An observation or a reward is infinite or not a number."""

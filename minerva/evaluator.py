@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from minerva.arrays import Act, acting
-from minerva.errors import UserError
+from minerva.errors import NotFiniteError
 from minerva.types import Algorithm, VectorEnv
+
+SCORES = ("eval/return_mean", "eval/return_std", "eval/return_min", "eval/return_max", "eval/length_mean")
 
 
 class Evaluator:
@@ -33,6 +35,9 @@ class Evaluator:
 
         After ``max_steps`` an episode is counted as it is, since one that never ends would hold up the run; the
         environment's next one is then its continuation.
+
+        Raises:
+            NotFiniteError: a return is not.
         """
         num = self.env.num_envs
         left = np.array([len(range(i, episodes, num)) for i in range(num)])
@@ -50,15 +55,10 @@ class Evaluator:
             for i in np.flatnonzero(step.terminated | step.truncated | (length == max_steps)):
                 if left[i]:
                     if not np.isfinite(total[i]):
-                        raise UserError(f"the return of an evaluation is {total[i]}: the environment is at fault")
+                        raise NotFiniteError(f"the return of an evaluation is {total[i]}: the environment is at fault")
                     returns.append(total[i])
                     lengths.append(length[i])
                     left[i] -= 1
                 total[i] = length[i] = 0
-        return {
-            "eval/return_mean": float(np.mean(returns)),
-            "eval/return_std": float(np.std(returns)),
-            "eval/return_min": float(np.min(returns)),
-            "eval/return_max": float(np.max(returns)),
-            "eval/length_mean": float(np.mean(lengths)),
-        }
+        scores = np.mean(returns), np.std(returns), np.min(returns), np.max(returns), np.mean(lengths)
+        return dict(zip(SCORES, map(float, scores), strict=True))

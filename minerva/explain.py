@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,6 +21,18 @@ def explain(error: BaseException, within: str = "") -> str:
     text = " ".join(str(error).split())
     if isinstance(error, UserError):
         return text
+    if hasattr(error, "override"):  # one that Hydra could not read
+        return f"{error.override}: {_unreadable(text)}"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if text.startswith("Config group override must be"):
+        groups = "|".join(path.name for path in CONF.iterdir() if path.is_dir())
+        bad = [word for word in sys.argv if re.match(rf"\+*({groups})=(null|true|false|[-+.\d])", word, re.I)]
+        return f"{' '.join(bad)}: allowed is the name of a file in conf/, or several as [a,b]"
+    if found := re.search(r"Error resolving interpolation '(.+)', possible interpolation keys: (.*)", text):
+        chosen = found[2].split(", ")  # the groups of which one file was; by two of them tuned values are found
+        group = next(name for name in re.findall(r"\$\{(\w+)\}", found[1]) if name not in chosen)
+        return f"{group}: must be given, as one name: {group}=..."
     if found := re.search(r"Could not (?:find|load) '([^']+)'", text):
         return _unknown_choice(found[1])
     if found := re.search(r"Could not override '([^']+)'", text):
@@ -31,8 +44,17 @@ def explain(error: BaseException, within: str = "") -> str:
         error = error.__cause__
     if isinstance(error, OmegaConfBaseException):
         given = re.search(r"override '?\+*([\w.]+)=", text)
-        return f"{given[1] if given else f'{within}{error.full_key}'}: {str(error.msg or error).splitlines()[0]}"
+        key = given[1] if given else f"{within}{error.full_key or ''}"
+        return f"{key}: {str(error.msg or error).splitlines()[0]}"
     return text.partition(" See https://hydra.cc")[0]
+
+
+def _unreadable(text: str) -> str:
+    """What Hydra says of an argument that it cannot read, without what is of use to the author of a parser alone."""
+    if "LexerNoViableAltException" in text:
+        return "a quote is not closed, or a character must be quoted, as KEY='VALUE' within quotes of the shell"
+    said = text.partition(" See https://hydra.cc")[0].partition(" expecting ")[0]
+    return "cannot be read as KEY=VALUE: " + re.sub(r"^Error parsing override '.*' (?=\w)", "", said)
 
 
 def _unknown_choice(path: str) -> str:
@@ -54,7 +76,8 @@ def _unknown_key(key: str) -> str:
         for entry in fields(schema)
         if entry.name != "_target_"
     }
-    near = difflib.get_close_matches(key, known, n=3)
+    known_others = [name for name in known if name != key]  # it may be a key, of another class
+    near = difflib.get_close_matches(key, known_others, n=3)
     if known.get(key.rpartition(".")[0], "").startswith("dict"):
         return f"{key}: is not there yet; add it as +{key}=..."
     hint = f"nearest: {', '.join(near)}" if near else "see python train.py --cfg job"

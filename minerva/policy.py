@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from minerva import config
-from minerva.checkpoint import load
+from minerva.checkpoint import load, put
 from minerva.errors import UserError
 from minerva.types import Algorithm, EnvSpec
 
@@ -64,13 +64,14 @@ def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
     Raises:
         UserError: there is no such run or checkpoint, or the two do not fit.
     """
-    saved = load(Path(run) / "checkpoints" / f"{checkpoint}.pt")
+    path = Path(run) / "checkpoints" / f"{checkpoint}.pt"
+    saved = load(path)
     cfg = config.load(Path(run))
-    env = config.build(cfg.env, num_envs=1)
+    env = config.build(cfg.env, num_envs=1, on_hang=None)
     env.close()
     algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
     try:
-        algo.load_state_dict(saved["state"]["algo"])
-    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{run}: checkpoint and configuration do not fit: {' '.join(str(error).split())}") from error
+        put(saved, "algo", algo)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     return Policy(algo=algo, spec=env.spec, step=saved["step"])

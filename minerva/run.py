@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import platform
 import shlex
@@ -20,7 +21,9 @@ from typing import Any
 from minerva.errors import UserError
 from minerva.signals import Stopped
 
+ROOT = Path(__file__).parent.parent
 LOCK = ".lock"
+LARGE = 2**20  # bytes of an untracked file that is not source any more
 RESUMABLE = ("last.pt", "previous.pt")  # in checkpoints/: what a run goes on from, and what if that one is damaged
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "envpool", "dm_control", "shimmy", "hydra-core", "omegaconf")
 
@@ -89,12 +92,19 @@ class Run:
             "git": _git(),
             "history": history,
         }
-        self._write()
-        if not history:  # what it takes to repeat the run, beside its configuration
-            installed = {f"{found.name}=={found.version}" for found in metadata.distributions()}
-            (self.run_dir / "freeze.txt").write_text("".join(f"{line}\n" for line in sorted(installed, key=str.lower)))
-            if changes := _changes():
-                (self.run_dir / "changes.patch").write_bytes(changes)
+        try:
+            self._write()
+            if not history:
+                self._keep_surroundings()
+        except OSError as error:
+            raise UserError(f"{self.run_dir}: cannot be written to: {error.strerror or error}") from error
+
+    def _keep_surroundings(self) -> None:
+        """What it takes to repeat the run, beside its configuration."""
+        installed = {f"{found.name}=={found.version}" for found in metadata.distributions()}
+        (self.run_dir / "freeze.txt").write_text("".join(f"{line}\n" for line in sorted(installed, key=str.lower)))
+        if changes := _changes():
+            (self.run_dir / "changes.patch").write_bytes(changes)
 
     def _history(self) -> list[dict[str, Any]]:
         """What ``run.json`` said before, where this goes on from a checkpoint: of each time it ran."""
@@ -106,9 +116,13 @@ class Run:
         except (OSError, ValueError, AttributeError, TypeError):  # none, or a damaged one
             return []
 
+    def fail(self, reason: str) -> None:
+        """Do what leaving the ``with`` by an error does, on a thread that ends the process in its place."""
+        self.__exit__(UserError, UserError(reason), None)
+
     def finish(self, score: float) -> float:
         """The run ended well, with ``score``, which is returned. Says what to do next."""
-        self._facts.update(status="finished", score=score)
+        self._facts.update(status="finished", score=score if math.isfinite(score) else None)
         print(
             f"score {score:.1f}, the eval/return_mean of the last policy; the run is in {self._shown}\n"
             f"score it again:  python scripts/evaluate.py {self._shown}\n"
@@ -185,18 +199,19 @@ def cpu() -> str:
 
 
 def _run_git(*args: str, check: bool = True) -> bytes:
-    root = Path(__file__).parent.parent
-    return subprocess.run(["git", "-C", str(root), *args], capture_output=True, check=check).stdout
+    return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, check=check).stdout
 
 
 def _changes() -> bytes:
-    """What the working tree has that the commit has not, as a patch; untracked files too."""
+    """What the working tree has that the commit has not, as a patch; untracked files too, but for large ones."""
     try:
-        new = [
-            name for name in _run_git("ls-files", "-z", "--others", "--exclude-standard").decode().split("\0") if name
-        ]
-        parts = [_run_git("diff", "--no-index", "--binary", "/dev/null", name, check=False) for name in new]
-        return b"".join([_run_git("diff", "--binary", "HEAD"), *parts])
+        new = _run_git("ls-files", "-z", "--others", "--exclude-standard").decode().split("\0")[:-1]
+        large = [name for name in new if (ROOT / name).is_file() and (ROOT / name).stat().st_size > LARGE]
+        parts = [f"left out, being larger than {LARGE} bytes: {name}\n".encode() for name in large]
+        parts.append(_run_git("diff", "--binary", "HEAD"))
+        for name in sorted({*new} - {*large}):
+            parts.append(_run_git("diff", "--no-index", "--binary", "/dev/null", name, check=False))
+        return b"".join(parts)
     except (OSError, subprocess.CalledProcessError):
         return b""
 

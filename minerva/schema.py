@@ -13,7 +13,9 @@ from minerva.errors import UserError
 
 MISSING: Any = "???"  # OmegaConf's word for a value that must be given
 AUTO = "auto"  # settled when a run begins, see minerva/auto.py
-LARGEST = 1e308  # a bound for what has none, that infinity does not meet
+LARGEST = 1e37  # of what has no other bound: well within float32, and no infinity
+LONG = 1e9  # seconds; much more is beyond Python's clocks
+MANY = 65_536  # of what takes memory for each: environments, units of a layer
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,16 @@ class Rule:
     auto: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Whether ``value`` satisfies the rule, or for a list each of its elements; None always does."""
-        if isinstance(value, list):
-            return all(self.allows(element) for element in value)
+        """Whether ``value`` satisfies the rule; None always does, but for what is true or false."""
+        if isinstance(value, list | dict):
+            return False
         if self.auto:
             number = isinstance(value, int) and not isinstance(value, bool)
             return value == AUTO or (number and replace(self, auto=False).allows(value))
         if value is None:
             return not any(isinstance(choice, bool) for choice in self.choices)
         if self.choices:
-            return value in self.choices
+            return any(value == choice and type(value) is type(choice) for choice in self.choices)  # 1 is not true
         above = self.low is None or (value > self.low if self.open_low else value >= self.low)
         return above and (self.high is None or value <= self.high)  # False for NaN
 
@@ -47,7 +49,12 @@ class Rule:
             return "one of " + ", ".join(str(choice).lower() for choice in self.choices)
         if self.high is not None and self.high < LARGEST:
             return f"{'above' if self.open_low else 'from'} {self.low:.10g} to {self.high:.10g}"
-        return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        return f"{'above' if self.open_low else 'at least'} {self.low:g}"
+
+    def refusal(self, value: Any) -> str:
+        """What is allowed instead of ``value``."""
+        too_large = isinstance(value, int | float) and value > LARGEST
+        return f"allowed is {self}" + (f", and at most {LARGEST:g}" if too_large and self.high == LARGEST else "")
 
 
 def between(low: float, high: float) -> Any:
@@ -70,9 +77,9 @@ def one_of(*choices: str | bool) -> Any:
     return field(default=MISSING, metadata={"rule": Rule(choices=choices)})
 
 
-def auto_or_at_least(low: int) -> Any:
-    """A whole number >= low, or the word ``auto``."""
-    return field(default=MISSING, metadata={"rule": Rule(low, LARGEST, auto=True)})
+def auto_or_between(low: int, high: int) -> Any:
+    """A whole number in [low, high], or the word ``auto``."""
+    return field(default=MISSING, metadata={"rule": Rule(low, high, auto=True)})
 
 
 @dataclass
@@ -142,9 +149,10 @@ class Env:
     id: str = MISSING
     backend: str = one_of("auto", "gymnasium", "envpool")
     allow_different: bool = MISSING
-    threads: Any = auto_or_at_least(1)
+    threads: Any = auto_or_between(1, 1024)
+    timeout: float | None = above(0, LONG)
     kwargs: dict[str, Any] = field(default_factory=dict)
-    num_envs: int = at_least(1)
+    num_envs: int = between(1, MANY)
     max_episode_steps: int | None = at_least(1)
     stagger: int = at_least(0)
 
@@ -159,8 +167,8 @@ class Reward:
 @dataclass
 class ActorCritic:
     _target_: str = "minerva.networks.actor_critic.ActorCritic"
-    policy_layers: list[int] = at_least(1)
-    value_layers: list[int] = at_least(1)
+    policy_layers: list[int] = between(1, MANY)
+    value_layers: list[int] = between(1, MANY)
     shared_encoder: bool = MISSING
     activation: str = one_of("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
     initial_std: float = above(0)
@@ -178,8 +186,8 @@ class Trainer:
     total_steps: int = at_least(1)
     logs: int = at_least(1)
     evaluations: int = at_least(1)
-    eval_episodes: int = at_least(1)
-    final_eval_episodes: int = at_least(1)
+    eval_episodes: int = between(1, MANY)
+    final_eval_episodes: int = between(1, MANY)
     max_eval_steps: int = at_least(1)
     checkpoints: int = at_least(1)
     non_finite: str = one_of("stop", "skip")
@@ -198,6 +206,7 @@ class WandB:
     group: str | None = MISSING
     tags: list[str] = MISSING
     mode: str = one_of("online", "offline")
+    timeout: float = above(0, LONG)
 
 
 @dataclass
@@ -206,7 +215,7 @@ class Train:
 
     seed: int = between(0, 2**32 - 1)
     device: str = MISSING
-    threads: Any = auto_or_at_least(1)
+    threads: Any = auto_or_between(1, 1024)
     compile: Any = one_of("auto", True, False)
     algo: Any = MISSING
     env: Any = MISSING
@@ -240,8 +249,12 @@ def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[st
     """One line for each value of ``node`` that its schema does not allow; ``key`` is where the node stands."""
     for entry in fields(schema):
         rule, value = entry.metadata.get("rule"), node.get(entry.name)
-        if rule and not rule.allows(value):
-            yield f"{key}{entry.name}={value}: allowed is {rule}"
+        listed = isinstance(value, list) and str(entry.type).startswith("list")
+        elements: list[Any] = value if listed else [value]  # type: ignore[assignment]
+        if listed and any(isinstance(element, list | dict) for element in elements):
+            yield f"{key}{entry.name}={value}: allowed is a list of plain values"
+        elif rule and (refused := [element for element in elements if not rule.allows(element)]):
+            yield f"{key}{entry.name}={value}: {rule.refusal(refused[0])}"
 
 
 def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:

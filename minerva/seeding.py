@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from typing import Any
 
@@ -20,9 +21,15 @@ def derive(seed: int, *keys: int | str) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def seed_everything(seed: int) -> None:
-    """Seed torch, whose generator draws initial weights, actions and minibatches. NumPy's global one is not used."""
+def seed_everything(seed: int, device: torch.device) -> None:
+    """Seed torch, whose generator draws initial weights, actions and minibatches. NumPy's global one is not used.
+
+    On a GPU, choose deterministic algorithms as well; torch warns of what has none.
+    """
     torch.manual_seed(seed)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS begins
+        torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 class RandomState:

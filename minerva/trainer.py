@@ -15,9 +15,9 @@ import torch
 
 from minerva.checkpoint import Checkpoints
 from minerva.collector import Collector
-from minerva.errors import UserError
-from minerva.evaluator import Evaluator
-from minerva.seeding import RandomState
+from minerva.errors import NotFiniteError, UserError
+from minerva.evaluator import SCORES, Evaluator
+from minerva.seeding import RandomState, derive
 from minerva.signals import Signals, Stopped
 from minerva.types import Algorithm, Logger, Rollout, State, Stateful
 
@@ -36,8 +36,8 @@ class Trainer:
         eval_episodes: episodes of an evaluation.
         final_eval_episodes: episodes of the last one, whose mean is the run's score.
         max_eval_steps: where an episode of an evaluation is cut.
-        non_finite: what is done about an update that gives a loss or a parameter that is not finite: ``"stop"``, or ``"skip"`` to take
-            it back, count it and go on.
+        non_finite: what is done about a rollout with an observation or a reward that is not finite, or that gives a loss or a parameter that is
+            not: ``"stop"``; or ``"skip"`` to learn nothing from it, begin new episodes if the environments gave it, count it and go on.
         algo: what learns.
         collector: gives it rollouts.
         evaluator: scores it.
@@ -105,37 +105,35 @@ class Trainer:
         return clock.score
 
     def _iterate(self, logger: Logger) -> None:
-        clock, started, before = self.clock, time.perf_counter(), self.clock.step
-        try:
-            rollout = self.collector.collect(before)
-        except UserError as error:
-            self._save("failed")
-            self._save_batch(str(error), self.collector.seen())
-            raise
+        clock, started = self.clock, time.perf_counter()
+        rollout = self._collect()
         collected = time.perf_counter()
         clock.env_seconds += self.collector.env_seconds
         self.collector.env_seconds = 0.0
-        metrics = self._update(rollout)
+        metrics = self._update(rollout) if rollout else {}
         updated = time.perf_counter()
         clock.step += self.rollout_steps
         clock.rollout_seconds += collected - started
         clock.update_seconds += updated - collected
 
-        first, last = before == 0, clock.step >= self.total_steps
-        evaluate = first or last or self._due(self.evaluations)
+        # The first row has all columns of metrics.csv, so it is one with an update and an evaluation.
+        first, last = clock.score == -math.inf, clock.step >= self.total_steps
+        evaluate = last or (rollout is not None and (first or self._due(self.evaluations)))
         if evaluate:
-            # From the first row on, so that metrics.csv has all of its columns at once.
-            episodes = self.final_eval_episodes if last else self.eval_episodes
-            metrics |= self.evaluator(self.algo, episodes, self.max_eval_steps)
+            metrics |= self._evaluate(self.final_eval_episodes if last else self.eval_episodes)
             clock.eval_seconds += time.perf_counter() - updated
             clock.score = metrics["eval/return_mean"]
-        if evaluate or self._due(self.logs):
-            logger.log(self.collector.metrics() | metrics | clock.metrics(), clock.step)
+        if evaluate or (rollout is not None and self._due(self.logs)):
+            skipped = {"charts/skipped_updates": float(clock.skipped)} if self.non_finite == "skip" else {}
+            logger.log(self.collector.metrics() | metrics | skipped | clock.metrics(), clock.step)
+        saving = time.perf_counter()
         if evaluate and clock.score > clock.best:
             clock.best = clock.score
             self._save("best")
         if last or self._due(self.checkpoint_count):
+            logger.flush()
             self._save()
+        clock.save_seconds += time.perf_counter() - saving
 
     def _due(self, times: int) -> bool:
         """Whether one of ``times`` equal parts of the run ended with the rollout just done."""
@@ -145,6 +143,29 @@ class Trainer:
     def _save(self, name: str = "last") -> None:
         facts = {"step": self.clock.step, "identity": self.identity}
         self.checkpoints.save(name=name, facts=facts, **self.stateful)
+
+    def _collect(self) -> Rollout | None:
+        """The next rollout; None if it has something that is not finite, and is to be skipped."""
+        step = self.clock.step
+        try:
+            return self.collector.collect(step)
+        except UserError as error:
+            self._save_batch(str(error), self.collector.seen())
+            if self.non_finite == "stop" or not isinstance(error, NotFiniteError):
+                self._save("failed")
+                raise UserError(f"{error}; what was learned before is in checkpoints/failed.pt") from error
+            self.collector.restart(derive(self.collector.seed, step))
+            self._skip(str(error))
+        return None
+
+    def _evaluate(self, episodes: int) -> dict[str, float]:
+        try:
+            return self.evaluator(self.algo, episodes, self.max_eval_steps)
+        except NotFiniteError as error:
+            if self.non_finite == "stop":
+                raise
+            log.warning("%s: it has no score", error)
+            return dict.fromkeys(SCORES, math.nan)
 
     def _update(self, rollout: Rollout) -> dict[str, float]:
         """Learn from ``rollout``, unless what comes of it is not finite."""
@@ -160,9 +181,12 @@ class Trainer:
                     "checkpoints/failed_batch.pt, and the last checkpoint is from before"
                 )
             self.algo.load_state_dict(kept)
-            self.clock.skipped += 1
-            log.warning("%s: taken back (%s so far)", what, self.clock.skipped)
-        return metrics | ({} if kept is None else {"charts/skipped_updates": float(self.clock.skipped)})
+            self._skip(what)
+        return metrics
+
+    def _skip(self, what: str) -> None:
+        self.clock.skipped += 1
+        log.warning("%s: nothing is learned from this rollout (%s so far)", what, self.clock.skipped)
 
     def _not_finite(self, metrics: dict[str, float]) -> str | None:
         """The first of the losses or, for that is where a gradient goes, of the parameters that is not finite."""
@@ -186,16 +210,17 @@ class Clock:
 
     Attributes:
         step: environment steps done.
-        skipped: updates that were taken back.
+        skipped: rollouts that nothing was learned from.
         score: mean return of the latest evaluation.
         best: the highest score so far.
-        env_seconds, rollout_seconds, update_seconds, eval_seconds: time spent on each; the first is a part of the second.
+        env_seconds, rollout_seconds, update_seconds, eval_seconds, save_seconds: time spent on each; the first is a part of the
+            second.
     """
 
     def __init__(self) -> None:
         self.step = self.skipped = 0
         self.score, self.best = -torch.inf, -torch.inf
-        self.env_seconds = self.rollout_seconds = self.update_seconds = self.eval_seconds = 0.0
+        self.env_seconds = self.rollout_seconds = self.update_seconds = self.eval_seconds = self.save_seconds = 0.0
 
     def metrics(self) -> dict[str, float]:
         """Speed, in steps a second of training without evaluation, and seconds spent."""
@@ -205,6 +230,7 @@ class Clock:
             "time/rollout": self.rollout_seconds,
             "time/update": self.update_seconds,
             "time/eval": self.eval_seconds,
+            "time/save": self.save_seconds,
         }
 
     def state_dict(self) -> State:

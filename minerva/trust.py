@@ -50,35 +50,52 @@ def target(name: str) -> Any:
 
 
 def check_import(key: str, id: str) -> None:
-    """Refuse an environment's ``module:Id``, which imports the module, unless the user said so.
+    """Refuse a ``module:Id``, of an environment or within its arguments, which imports the module, unless the user said so.
 
     Raises:
         UserError: naming both ways to say it.
     """
     module, colon, _ = id.rpartition(":")
-    typed = any(key in argument and id in argument for argument in sys.argv[1:])
+    typed = any(id in argument for argument in sys.argv[1:])
     if colon and not typed and not allowed(module, ("minerva",)):
         raise UserError(
             f"{key}={id}: imports code; give it on the command line, or allow it with {ALLOW}={module.partition('.')[0]}"
         )
 
 
+def read(path: Path) -> DictConfig:
+    """The configuration that was saved in ``path``, as data.
+
+    Raises:
+        FileNotFoundError: there is none.
+        UserError: it cannot be read.
+    """
+    try:
+        config = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(config, DictConfig) or not config:
+        raise UserError(f"{path}: not a configuration of minerva")
+    return config
+
+
 def check_saved(arguments: list[str], script: Path) -> None:
     """Refuse a file given as ``-cp DIR -cn NAME`` that is more than a saved configuration: Hydra would do what it says.
 
     Raises:
-        UserError: it has settings of Hydra's, or brings in other files.
+        UserError: it cannot be read, has settings of Hydra's, or brings in other files.
     """
     folder, name = (_option(arguments, *names) for names in (("-cp", "--config-path"), ("-cn", "--config-name")))
     if folder is None:
         return
     path = script.parent / folder / f"{(name or 'train').removesuffix('.yaml')}.yaml"
-    try:
-        text, config = path.read_text(encoding="utf-8"), OmegaConf.load(path)
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
-        return  # Hydra says what is wrong with it
-    found = [key for key in ("hydra", "defaults") if isinstance(config, DictConfig) and key in config]
-    if found or "@package" in text:
+    if not path.is_file():
+        return  # Hydra says so
+    config = read(path)
+    found = [key for key in ("hydra", "defaults") if key in config]
+    if found or "@package" in path.read_text(encoding="utf-8"):
         raise UserError(
             f"{path}: has {found[0] if found else '@package'}: allowed is a saved configuration; give Hydra's settings on the command "
             "line, and groups of your own with --config-dir"

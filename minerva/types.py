@@ -120,6 +120,10 @@ class RewardTransform(Stateful, Protocol):
         """Of ``reward`` [T, N]; ``ended`` [T, N] says whose episode ended with it."""
         ...
 
+    def restart(self) -> None:
+        """All environments begin new episodes."""
+        ...
+
 
 class Distribution(Protocol):
     """A batch of action distributions.
@@ -223,6 +227,10 @@ class Logger(Protocol):
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record one row of metrics at environment step ``step``."""
+        ...
+
+    def flush(self) -> None:
+        """Have what was recorded where it outlives this process; a checkpoint of the same step follows."""
         ...
 
     def close(self) -> None: ...

@@ -7,6 +7,7 @@ rollouts after the first; start-up, compilation and memory are columns of their 
     python scripts/bench.py                                  # all settings, about 20 minutes
     python scripts/bench.py --settings S1,S3 --repeats 3 --json bench.json --figure bench.png
     python scripts/bench.py --returns                        # seconds from the command to a return, 3 seeds, about 10 minutes
+    python scripts/bench.py --saving                         # share of the time that saving takes in a default run, about 2 minutes
 """
 
 from __future__ import annotations
@@ -249,6 +250,17 @@ def returns(seeds: int) -> dict[str, Any]:
     return results
 
 
+def saving(*extra: str) -> dict[str, float]:
+    """Seconds of the checkpoints of a default run, with fsync, and their share in those of training, evaluation and saving."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, "train.py", f"env={ENV}", f"hydra.run.dir={folder}", *extra])
+        with open(Path(folder) / "metrics.csv") as file:
+            last = {key: float(value or "nan") for key, value in [*csv.DictReader(file)][-1].items()}
+        size = (Path(folder) / "checkpoints" / "last.pt").stat().st_size / 2**20
+    total = sum(last[f"time/{part}"] for part in ("rollout", "update", "eval", "save"))
+    return {"save_s": last["time/save"], "total_s": total, "share": last["time/save"] / total, "checkpoint_mb": size}
+
+
 def table(results: dict[str, Any]) -> str:
     lines = [
         "| setting | minerva, steps/s | peer, steps/s | ratio | env / policy / update, µs a step | start-up, s | compiling, s | memory, MB |",
@@ -298,6 +310,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers there")
     parser.add_argument("--figure", type=Path, help="and a picture there")
     parser.add_argument("--returns", action="store_true", help="measure the time to a return instead, of 3 seeds")
+    parser.add_argument(
+        "--saving", action="store_true", help="measure what the checkpoints of a default run cost instead"
+    )
     parser.add_argument("--gpu", action="store_true", help="on CUDA")
     parser.add_argument("--sb3", help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -318,6 +333,15 @@ def main() -> None:
             print(f"{env}: {r['target']} after {shown(r['median'])}, the median of 3 seeds ({times})")
         if args.json:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
+        return None
+    if args.saving:
+        cost = saving()
+        print(
+            f"{ENV}, the default run: {cost['save_s']:.2f} s of {cost['total_s']:.1f} s are spent on checkpoints of {cost['checkpoint_mb']:.1f} MB "
+            f"(without the last one): {cost['share']:.2%}"
+        )
+        if args.json:
+            args.json.write_text(json.dumps(cost, indent=1) + "\n")
         return None
     names = args.settings.split(",")
     if unknown := set(names) - set(SETTINGS):

@@ -24,7 +24,7 @@ def main() -> None:
 
         policy = load_policy(args.run, args.checkpoint)
         cfg = config.load(args.run)
-        env = config.build(cfg.env, num_envs=min(args.episodes, cfg.trainer.eval_episodes), stagger=0)
+        env = config.build(cfg.env, num_envs=min(args.episodes, cfg.trainer.eval_episodes), stagger=0, on_hang=None)
         evaluator = Evaluator(env=env, seed=derive(cfg.seed if args.seed is None else args.seed, "eval"))
         metrics = evaluator(policy.algo, args.episodes, cfg.trainer.max_eval_steps)
     except UserError as error:

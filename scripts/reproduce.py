@@ -13,6 +13,7 @@ import argparse
 import csv
 import itertools
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -36,13 +37,15 @@ def rows(run: Path, steps: int | None) -> list[dict[str, str]]:
     try:
         with open(run / "metrics.csv", newline="", encoding="utf-8") as file:
             found = list(csv.DictReader(line for line in file if line.endswith("\n")))
+        return [
+            {key: value for key, value in row.items() if key != "charts/SPS" and not key.startswith("time/")}
+            for row in found
+            if int(row["step"]) <= (math.inf if steps is None else steps)
+        ]
     except FileNotFoundError:
         return []
-    return [
-        {key: value for key, value in row.items() if key != "charts/SPS" and not key.startswith("time/")}
-        for row in found
-        if steps is None or int(row["step"]) <= steps
-    ]
+    except (AttributeError, KeyError, TypeError, ValueError, csv.Error) as error:
+        raise UserError(f"{run / 'metrics.csv'}: these are not the metrics of a run") from error
 
 
 def train(run: Path, out: Path, steps: int | None) -> None:
@@ -73,28 +76,47 @@ def first_difference(one: list[dict[str, str]], other: list[dict[str, str]]) -> 
     return None
 
 
+def parameters(run: Path) -> tuple[int, dict[str, Any]]:
+    """The step of a run's last checkpoint, and the tensors of its network."""
+    from minerva.checkpoint import load
+
+    path = run / "checkpoints" / "last.pt"
+    end = load(path)
+    try:
+        return end["step"], dict(end["state"]["algo"]["network"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: there is no network in it") from error
+
+
 def parameters_differ(one: Path, other: Path) -> str | None:
     """The first tensor of the two runs' last checkpoints that is not the same, where both are whole runs."""
     import torch
 
-    from minerva.checkpoint import load
-
-    ends = [load(run / "checkpoints" / "last.pt") for run in (one, other)]
-    networks = [end["state"]["algo"]["network"] for end in ends]
-    if ends[0]["step"] != ends[1]["step"]:
+    (step, network), (other_step, other_network) = parameters(one), parameters(other)
+    if step != other_step:
         return None
-    for name, tensor in networks[0].items():
-        if not torch.equal(tensor, networks[1][name]):
-            return f"after step {ends[0]['step']}, the parameters {name}"
+    for name, tensor in network.items():
+        if not torch.equal(tensor, other_network[name]):
+            return f"after step {step}, the parameters {name}"
     return None
+
+
+def recorded(run: Path) -> dict[str, Any]:
+    """What ``run.json`` says."""
+    try:
+        facts = json.loads((run / "run.json").read_text())
+    except ValueError as error:
+        raise UserError(f"{run / 'run.json'}: cannot be read: {error}") from error
+    if not isinstance(facts, dict):
+        raise UserError(f"{run / 'run.json'}: these are not the facts of a run")
+    return facts
 
 
 def surroundings(one: Path, other: Path) -> list[str]:
     """A line for each fact in which the two runs' surroundings differ."""
 
     def read(run: Path) -> dict[str, Any]:
-        facts = json.loads((run / "run.json").read_text())
-        flat = {}
+        facts, flat = recorded(run), {}
         for name in SURROUNDINGS:
             value = facts.get(name)
             flat |= {f"{name} {key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
@@ -118,19 +140,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the new directory (default: beside the other)")
     args = parser.parse_args()
     run, steps = args.run.resolve(), args.steps
-    config.saved(run)  # complains, if it is no run
+    config.load(run)  # complains, if it is no run
     if not (was := rows(run, steps)):
         raise UserError(f"{args.run}: there are no rows{f' to step {steps}' if steps else ''} in its metrics.csv")
     out = (args.out or run.with_name(f"{run.name}_again_{datetime.now():%Y-%m-%d_%H-%M-%S}")).resolve()
     if has_checkpoint(out):
         raise UserError(f"--out {out}: there is a run already; allowed is a new directory")
+    config.check_place("--out", str(out))
+    whole, described = steps is None and has_checkpoint(run), (run / "run.json").exists()
+    if described:
+        recorded(run)
+    if whole:
+        parameters(run)  # it would be a pity to find it damaged at the end
     train(run, out, steps)
 
     last = int(was[-1]["step"])
     different = first_difference(was, rows(out, last))
-    whole = steps is None and has_checkpoint(run)
     different = different or (parameters_differ(run, out) if whole else None)
-    others = surroundings(run, out) if (run / "run.json").exists() else ["the run has no run.json"]
+    others = surroundings(run, out) if described else ["the run has no run.json"]
     print(
         f"different: {different}"
         if different

@@ -2,9 +2,9 @@
 
 Each case trains once undisturbed. Then it trains in another directory, where SIGKILL ends it, and the same command goes on, until it is
 through; a case whose run is through before its share of the kills is repeated with the next seed. What must be equal, bit for bit: all of
-metrics.csv but the clock (time/*, charts/SPS), and every number of the last checkpoint but the clock's.
+metrics.csv and of what TensorBoard shows, but the clock (time/*, charts/SPS), and every number of the last checkpoint but the clock's.
 
-    python scripts/torture.py --kills 100 --seed 0        # about 20 minutes
+    python scripts/torture.py --kills 100 --seed 0        # about half an hour
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import logging
 import os
 import random
 import signal
@@ -24,20 +25,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from minerva.checkpoint import load
 
 ROOT = Path(__file__).parent.parent
-COMMON = ("logger=[]", "trainer.logs=40", "trainer.evaluations=5", "trainer.eval_episodes=2", "trainer.final_eval_episodes=2",
+logging.getLogger("tensorboard").setLevel("ERROR")  # it remarks on every time that a run went on
+COMMON = ("trainer.logs=40", "trainer.evaluations=5", "trainer.eval_episodes=2", "trainer.final_eval_episodes=2",
           "trainer.checkpoints=1000", "threads=1", "env.threads=1")  # fmt: skip
+SMALL = ("env.num_envs=8", "algo.num_steps=32", "algo.minibatch_size=128")
+# Between them: both algorithms, all backends, compiled steps, rewards that are scaled, updates that may be taken back.
 CASES = {
-    "PPO, gymnasium": ("algo=ppo", "env=gymnasium/CartPole-v1", "env.backend=gymnasium", "trainer.total_steps=40_000"),
-    "V-MPO, dm_control": ("algo=vmpo", "env=dm_control/cartpole/swingup", "env.backend=gymnasium", "env.num_envs=4",
-                          "algo.num_steps=32", "algo.minibatch_size=64", "trainer.total_steps=20_000"),
-    "PPO, EnvPool": ("algo=ppo", "env=dm_control/cheetah/run", "env.backend=envpool", "env.num_envs=8", "algo.num_steps=32",
-                     "algo.minibatch_size=128", "trainer.total_steps=60_000"),
-    "V-MPO, EnvPool": ("algo=vmpo", "env=gymnasium/Acrobot-v1", "env.backend=envpool", "env.num_envs=8", "algo.num_steps=32",
-                       "algo.minibatch_size=128", "trainer.total_steps=60_000"),
+    "PPO, gymnasium": ("algo=ppo", "env=gymnasium/CartPole-v1", "env.backend=gymnasium", "reward.scale=true",
+                       "trainer.total_steps=40_000"),
+    "PPO, dm_control": ("algo=ppo", "env=dm_control/reacher/easy", "env.backend=gymnasium", *SMALL, "trainer.non_finite=skip",
+                        "trainer.total_steps=20_000", "logger=[]"),
+    "PPO, EnvPool": ("algo=ppo", "env=dm_control/cheetah/run", "env.backend=envpool", *SMALL, "compile=true",
+                     "trainer.total_steps=60_000"),
+    "V-MPO, gymnasium": ("algo=vmpo", "env=gymnasium/Pendulum-v1", "env.backend=gymnasium", *SMALL, "compile=true",
+                         "trainer.total_steps=40_000", "logger=[]"),
+    "V-MPO, dm_control": ("algo=vmpo", "env=dm_control/cartpole/swingup", "env.backend=gymnasium", *SMALL,
+                          "trainer.total_steps=20_000"),
+    "V-MPO, EnvPool": ("algo=vmpo", "env=gymnasium/Acrobot-v1", "env.backend=envpool", *SMALL, "trainer.total_steps=60_000",
+                       "logger=[]"),
 }  # fmt: skip
 
 
@@ -85,11 +95,22 @@ def differences(one: Path, other: Path) -> list[str]:
         for key in dict.fromkeys([*a, *b]):
             if key != "charts/SPS" and not key.startswith("time/") and a.get(key) != b.get(key):
                 found.append(f"metrics.csv, step {a.get('step')}: {key} is {a.get(key)}, and {b.get(key)}")
+    shown = [scalars(run) for run in (one, other)]
+    found += [
+        f"TensorBoard: {tag}" for tag in shown[0].keys() | shown[1].keys() if shown[0].get(tag) != shown[1].get(tag)
+    ]
     ends = [load(run / "checkpoints" / "last.pt") for run in (one, other)]
     for end in ends:
         for name in [name for name in end["state"]["clock"] if name.endswith("seconds")]:
             del end["state"]["clock"][name]
-    return found[:3] + unequal(ends[0]["state"], ends[1]["state"], "last.pt")[:3]
+    return found[:5] + unequal(ends[0]["state"], ends[1]["state"], "last.pt")[:3]
+
+
+def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows of a run, (step, value) by tag, but for the clock."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if tag != "charts/SPS" and not tag.startswith("time/")]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
 
 def unequal(a: Any, b: Any, where: str) -> list[str]:

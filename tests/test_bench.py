@@ -43,6 +43,13 @@ def test_the_time_to_a_return_is_until_an_evaluation_is_as_good(tmp_path):
     assert 0 < bench.seconds_to("probe/continuous_action", -1e9, 0, str(tmp_path)) < 100
 
 
+def test_what_saving_costs_is_a_share_of_the_run(monkeypatch):
+    monkeypatch.setattr(bench, "ENV", "probe/continuous_action")
+    cost = bench.saving("trainer.total_steps=10_000", "logger=[]", "compile=false")
+    assert 0 < cost["share"] == cost["save_s"] / cost["total_s"] < 1
+    assert cost["checkpoint_mb"] > 0
+
+
 def test_an_unknown_setting_is_named(python):
     result = python("scripts/bench.py", "--settings", "S1,S9")
     assert result.returncode == 2

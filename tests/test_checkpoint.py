@@ -90,7 +90,7 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch, name
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(
-        UserError, match=rf"{name}\.pt: cannot be written: No space left on device; the last one is whole"
+        UserError, match=rf"{name}\.pt: cannot be written: No space left on device; the one before is whole"
     ):
         checkpoints.save(name=name, facts={"step": 2}, part=Part(torch.zeros(1000)))
     monkeypatch.undo()

@@ -92,6 +92,8 @@ class Negated:
         self.seen.append((reward.tolist(), ended.tolist()))
         return -reward
 
+    def restart(self) -> None: ...
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 

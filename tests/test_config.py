@@ -25,7 +25,7 @@ CONF = Path(__file__).parent.parent / "conf"
 # What train.py adds to the values of each group.
 LIVE = {
     "algo": {"network", "compile"},
-    "env": set(),
+    "env": {"on_hang"},
     "network": {"spec"},
     "reward": {"num_envs", "gamma"},
     "trainer": {"algo", "collector", "evaluator", "loggers", "run_dir", "identity"},
@@ -134,17 +134,17 @@ def test_every_schema_is_typed() -> None:
         ("algo.minibatch_size=4097", "algo.minibatch_size=4097: allowed is at most one rollout"),
         ("algo.learning_rate=0", "algo.learning_rate=0.0: allowed is above 0"),
         ("algo.learning_rate=inf", "algo.learning_rate=inf: allowed is above 0"),
-        ("threads=0", "threads=0: allowed is auto, or at least 1"),
-        ("threads=null", "threads=None: allowed is auto, or at least 1"),
-        ("env.threads=true", "env.threads=True: allowed is auto, or at least 1"),
+        ("threads=0", "threads=0: allowed is auto, or from 1 to 1024"),
+        ("threads=null", "threads=None: allowed is auto, or from 1 to 1024"),
+        ("env.threads=true", "env.threads=True: allowed is auto, or from 1 to 1024"),
         ("compile=maybe", "compile=maybe: allowed is one of auto, true, false"),
         ("compile=null", "compile=None: allowed is one of auto, true, false"),
         ("env.backend=mujoco", "env.backend=mujoco: allowed is one of auto, gymnasium, envpool"),
         ("algo.optimizer=rmsprop", "algo.optimizer=rmsprop: allowed is one of adam, adamw, sgd"),
         ("algo.target_kl=-1", "algo.target_kl=-1.0: allowed is above 0"),
-        ("network.policy_layers=[64,0]", "network.policy_layers=[64, 0]: allowed is at least 1"),
+        ("network.policy_layers=[64,0]", "network.policy_layers=[64, 0]: allowed is from 1 to 65536"),
         ("network.popart_rate=1.1", "network.popart_rate=1.1: allowed is above 0 to 1"),
-        ("env.num_envs=0", "env.num_envs=0: allowed is at least 1"),
+        ("env.num_envs=0", "env.num_envs=0: allowed is from 1 to 65536"),
         ("reward.clip=0", "reward.clip=0.0: allowed is above 0"),
         ("seed=-1", "seed=-1: allowed is from 0 to"),
         ("trainer.total_steps=4095", "trainer.total_steps=4095: allowed is at least one rollout"),
@@ -158,6 +158,12 @@ def test_values_out_of_range_are_named(override: str, message: str) -> None:
         config.check(compose(override))
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_a_job_for_another_machine_may_have_devices_that_are_not_here() -> None:
+    config.check(compose("device=cuda:99"), here=False)
+    with pytest.raises(UserError, match=r"^device=tpu: allowed is cpu, cuda, or cuda:N$"):
+        config.check(compose("device=tpu"), here=False)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 import io
 import logging
 import math
-import struct
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import wandb
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -14,7 +12,6 @@ from minerva.loggers.console import ConsoleLogger
 from minerva.loggers.csv import CSVLogger
 from minerva.loggers.group import LoggerGroup
 from minerva.loggers.tensorboard import TensorBoardLogger
-from minerva.loggers.wandb import WandBLogger
 
 NAN = math.nan
 
@@ -221,70 +218,3 @@ class TestTensorBoard:
             logger.log({"loss": 2.0}, step)
         logger.close()
         assert scalars(tmp_path) == {"loss": [(100, 1.0), (200, 1.0), (300, 2.0), (400, 2.0)]}
-
-
-def wandb_history(file: Path) -> list[dict[str, str]]:
-    """The rows in an offline file of Weights & Biases: a header of 7 bytes, then records, each after its checksum (4
-    bytes), length (2) and kind (1; a whole one is 1)."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, rows, position = file.read_bytes(), [], 7
-    while position < len(data):
-        length, kind = struct.unpack_from("<HB", data, position + 4)
-        assert kind == 1
-        position += 7
-        record = Record.FromString(data[position : position + length])
-        position += length
-        if record.WhichOneof("record_type") == "history":
-            rows.append({item.key or "/".join(item.nested_key): item.value_json for item in record.history.item})
-    return rows
-
-
-class TestWandB:
-    @pytest.fixture(autouse=True)
-    def home(self, tmp_path, monkeypatch):
-        """Nothing outside of the test's directory, and no network, which would take long to fail."""
-        for name in ("CONFIG", "CACHE", "DATA", "ARTIFACT"):
-            monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / "home"))
-        monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-        monkeypatch.delenv("WANDB_MODE", raising=False)
-
-    @staticmethod
-    def make(run_dir: Path, step: int = 0) -> WandBLogger:
-        run_dir.mkdir(exist_ok=True)
-        return WandBLogger(
-            project="minerva",
-            entity=None,
-            group="tests",
-            tags=["a", "b"],
-            mode="offline",
-            run_dir=run_dir,
-            step=step,
-            config={"seed": 3, "algo": {"gamma": 0.99}},
-        )
-
-    def test_offline_it_writes_into_the_run_directory_and_goes_on_as_the_same_run(self, tmp_path):
-        run_dir = tmp_path / "a_run"
-        for rows in (
-            [({"loss": 1.5, "return": NAN}, 100), ({"loss": 0.5, "return": 2.0}, 200)],
-            [({"loss": 0.25}, 300)],
-        ):
-            logger = self.make(run_dir, step=rows[0][1])
-            for row in rows:
-                logger.log(*row)
-            logger.close()
-        wandb.teardown()  # as at the end of a process: waits for the files
-        files = sorted(run_dir.glob("wandb/offline-run-*/*.wandb"))
-        run_id = (run_dir / "wandb_id.txt").read_text()
-        assert [file.name for file in files] == [f"run-{run_id}.wandb"] * len(files)
-        rows = sorted((row for file in files for row in wandb_history(file)), key=lambda row: int(row["_step"]))
-        assert [{k: v for k, v in row.items() if not k.startswith("_") or k == "_step"} for row in rows] == [
-            {"_step": "100", "loss": "1.5"},
-            {"_step": "200", "loss": "0.5", "return": "2"},
-            {"_step": "300", "loss": "0.25"},
-        ]
-
-    def test_two_runs_have_two_ids(self, tmp_path):
-        for name in ("one", "two"):
-            self.make(tmp_path / name).close()
-        assert (tmp_path / "one" / "wandb_id.txt").read_text() != (tmp_path / "two" / "wandb_id.txt").read_text()

@@ -26,9 +26,9 @@ def learn(algo: str, probe: str, *overrides: str):
         cfg: DictConfig = hydra.compose("train", [f"algo={algo}", f"env=probe/{probe}", *overrides])
     GlobalHydra.instance().clear()
     assert cfg.algo.gamma == GAMMA
-    seed_everything(cfg.seed)
+    seed_everything(cfg.seed, torch.device("cpu"))
     auto.settle(cfg)
-    env = config.build(cfg.env)
+    env = config.build(cfg.env, on_hang=None)
     agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
     reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
     collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))

@@ -65,7 +65,7 @@ def test_what_it_takes_to_repeat_a_run_is_kept(tmp_path, monkeypatch):
     git(repository, "init", "-q")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "one")
-    monkeypatch.setattr("minerva.run.__file__", str(repository / "minerva" / "run.py"))
+    monkeypatch.setattr("minerva.run.ROOT", repository)
 
     with Run(tmp_path / "clean") as run:
         run.begin("")
@@ -76,12 +76,15 @@ def test_what_it_takes_to_repeat_a_run_is_kept(tmp_path, monkeypatch):
 
     (repository / "minerva" / "run.py").write_text("new\n")
     (repository / "added.bin").write_bytes(bytes(range(256)))
+    (repository / "film.mp4").write_bytes(bytes(2**20 + 1))
     with Run(tmp_path / "dirty") as run:
         run.begin("")
     subprocess.run(["git", "clone", "-q", repository, copy], check=True)
     git(copy, "apply", str(tmp_path / "dirty" / "changes.patch"))
     assert (copy / "minerva" / "run.py").read_text() == "new\n"
     assert (copy / "added.bin").read_bytes() == bytes(range(256))
+    assert not (copy / "film.mp4").exists()
+    assert b"film.mp4" in (tmp_path / "dirty" / "changes.patch").read_bytes().splitlines()[0], "it is said"
 
 
 def test_a_run_that_goes_on_keeps_what_was_before(tmp_path):

@@ -32,18 +32,18 @@ def test_neighbouring_seeds_share_no_bits():
 def test_equal_seeds_draw_equal_numbers():
     draws = []
     for seed in (3, 3, 4):
-        seed_everything(seed)
+        seed_everything(seed, torch.device("cpu"))
         draws.append(torch.rand(5))
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
 
 
 def test_the_random_state_goes_on_where_it_was_taken():
-    seed_everything(0)
+    seed_everything(0, torch.device("cpu"))
     torch.rand(7)
     state = RandomState(torch.device("cpu")).state_dict()
     expected = torch.rand(5), torch.randperm(10), torch.randn(3)
-    seed_everything(99)
+    seed_everything(99, torch.device("cpu"))
     RandomState(torch.device("cpu")).load_state_dict(state)
     drawn = torch.rand(5), torch.randperm(10), torch.randn(3)
     for one, other in zip(drawn, expected, strict=True):

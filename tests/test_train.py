@@ -19,7 +19,7 @@ FAST = (
     "trainer.logs=10",
     "trainer.eval_episodes=2",
 )
-CLOCKS = ["charts/SPS", "time/env", "time/rollout", "time/update", "time/eval"]
+CLOCKS = ["charts/SPS", "time/env", "time/rollout", "time/update", "time/eval", "time/save"]
 
 
 def train(python, run: Path, *overrides: str, **env: str):
@@ -161,7 +161,7 @@ def test_what_needs_no_training_imports_no_torch(python, args: tuple[str, ...]) 
             "env.id=tests.envs.odd:odd/Graph-v0: observation space Graph is not supported",
         ),
         (["env=gymnasium/any", "env.id=tests.envs.odd:odd/Text-v0"], "env.id=tests.envs.odd:odd/Text-v0: action space"),
-        (["algo.gamma=["], "no viable alternative"),
+        (["algo.gamma=["], "algo.gamma=[: cannot be read as KEY=VALUE: no viable alternative"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(python, tmp_path: Path, overrides: list[str], message: str) -> None:
@@ -214,6 +214,18 @@ def test_an_episode_that_never_ends_does_not_hold_up_the_run(python, tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     assert (rows(tmp_path / "run")["eval/length_mean"].dropna() == 30).all()
+
+
+def test_nan_from_an_environment_is_skipped_and_counted_if_so_wished(python, tmp_path: Path) -> None:
+    burst = ("env=gymnasium/any", "env.id=tests.envs.odd:odd/Burst-v0", "env.num_envs=4", "algo.num_steps=16")
+    done = train(python, tmp_path / "run", *burst, "algo.minibatch_size=32", "trainer.non_finite=skip", PYTHONPATH=".")
+    assert done.returncode == 0, done.stderr
+    assert "reward of environment 0 is nan at step " in done.stdout
+    assert done.stdout.count("the return of an evaluation is nan: the environment is at fault: it has no score") >= 1
+    metrics = rows(tmp_path / "run")
+    assert metrics["charts/skipped_updates"].iloc[-1] == 1, "new episodes were begun, and the nans are over"
+    assert metrics["step"].iloc[-1] == 2560
+    assert load(tmp_path / "run" / "checkpoints" / "failed_batch.pt")["batch"]["reward"].isnan().any()
 
 
 def test_a_sweep_runs_every_job(python, tmp_path: Path) -> None:

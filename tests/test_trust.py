@@ -60,6 +60,12 @@ def test_an_environment_s_module_is_imported_at_the_user_s_word_alone(monkeypatc
     config.check(cfg)
 
 
+def test_neither_is_that_of_an_environment_within_an_environment(monkeypatch):
+    cfg = compose("env=gymnasium/any", "env.id=GymV26Environment-v0", "+env.kwargs.make_kwargs={id: 'evil:Env-v0'}")
+    with pytest.raises(UserError, match=r"^env\.kwargs\.make_kwargs\.id=evil:Env-v0: imports code; "):
+        config.check(cfg)
+
+
 TOUCH = "hydra: {{callbacks: {{x: {{_target_: pathlib.Path.touch, _args_: [{{_target_: pathlib.Path, _args_: ['{proof}']}}]}}}}}}"
 
 

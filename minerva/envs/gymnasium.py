@@ -123,7 +123,7 @@ class GymnasiumVectorEnv:
         self._actions[i].append(action)
         try:
             obs, self._reward[i], terminated, truncated, _ = self.envs[i].step(action)
-        except Exception as error:  # an unstable simulation, or a mistake in somebody's environment
+        except (Exception, SystemExit) as error:  # an unstable simulation, or a mistake in somebody's environment
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
                 f"env.id={self.id}: environment {i} failed in step {len(self._actions[i])}: {reason}"
@@ -145,10 +145,10 @@ def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> 
     if id.startswith("dm_control/"):
         import absl.logging
 
+        logging.getLogger("OpenGL").setLevel("ERROR")  # remarks on what it was built without, when it is imported
         from minerva.envs.dm_control import DMControlEnv
 
         absl.logging.set_verbosity("error")  # else remarks on dm_control's own models, for each environment
-        logging.getLogger("OpenGL").setLevel("ERROR")
         import shimmy  # noqa: F401  # registers the dm_control ids
     suite, kwargs = id.startswith("dm_control/"), {str(k): v for k, v in kwargs.items()}
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
+from minerva.envs.guarded import Guard, GuardedVectorEnv
 from minerva.errors import UserError
 from minerva.fidelity import refusal
 from minerva.types import VectorEnv
@@ -18,10 +20,12 @@ def make(
     backend: str,
     allow_different: bool,
     threads: int,
+    timeout: float | None,
     kwargs: Mapping[str, Any],
     num_envs: int,
     max_episode_steps: int | None,
     stagger: int,
+    on_hang: Callable[[str], None] | None,
 ) -> VectorEnv:
     """N environments stepped together.
 
@@ -30,20 +34,34 @@ def make(
         backend: ``"gymnasium"``, or ``"envpool"``.
         allow_different: let EnvPool run what is not proven to be the same task.
         threads: of EnvPool.
+        timeout: seconds that a step of all, a reset, or making them may take; None for any time.
         kwargs: further arguments for ``gymnasium.make``.
         num_envs: N.
         max_episode_steps: where an episode is truncated; None for the environment's own limit.
         stagger: spread the first episodes' ends over this many steps; 0 leaves them whole.
+        on_hang: given the message, where ``timeout`` has passed and the process ends; None for nothing more.
 
     Raises:
-        UserError: an environment that cannot be made, or that the backend does not have or has differently.
+        UserError: an environment that cannot be made, or that the backend does not have or has differently; later, of its methods, that
+            it failed.
     """
-    if backend == "gymnasium":
-        from minerva.envs.gymnasium import GymnasiumVectorEnv
+    arguments: dict[str, Any] = {
+        "id": id,
+        "num_envs": num_envs,
+        "max_episode_steps": max_episode_steps,
+        "stagger": stagger,
+    }
+    maker = _gymnasium(kwargs) if backend == "gymnasium" else _envpool(id, kwargs, allow_different, threads)
+    return GuardedVectorEnv(lambda: maker(**arguments), Guard(f"env.id={id}:", timeout, on_hang))
 
-        return GymnasiumVectorEnv(
-            id=id, kwargs=kwargs, num_envs=num_envs, max_episode_steps=max_episode_steps, stagger=stagger
-        )
+
+def _gymnasium(kwargs: Mapping[str, Any]) -> Callable[..., VectorEnv]:
+    from minerva.envs.gymnasium import GymnasiumVectorEnv
+
+    return partial(GymnasiumVectorEnv, kwargs=kwargs)
+
+
+def _envpool(id: str, kwargs: Mapping[str, Any], allow_different: bool, threads: int) -> Callable[..., VectorEnv]:
     if kwargs:
         raise UserError(f"env.kwargs={dict(kwargs)}: allowed is {{}} with env.backend=envpool")
     if (reason := refusal(id)) and not allow_different:
@@ -55,6 +73,4 @@ def make(
         from minerva.envs.envpool import EnvPoolVectorEnv
     except ImportError as error:
         raise UserError(f"env.backend=envpool: {error}; pip install 'minerva[envpool]', or gymnasium") from error
-    return EnvPoolVectorEnv(
-        id=id, num_envs=num_envs, max_episode_steps=max_episode_steps, stagger=stagger, threads=threads
-    )
+    return partial(EnvPoolVectorEnv, threads=threads)

@@ -39,6 +39,10 @@ class RewardTransform:
                     reward[t] /= np.sqrt(self._variance)
         return reward if self.clip is None else np.clip(reward, -self.clip, self.clip)
 
+    def restart(self) -> None:
+        """All environments begin new episodes."""
+        self._return[:] = 0
+
     def _update(self, batch: np.ndarray) -> None:
         total = self._count + len(batch)
         delta = float(batch.mean()) - self._mean

@@ -60,6 +60,9 @@ class ConsoleLogger:
             left = (self._total - step) * (self._last_line - self._begun) / max(step - self._first_step, 1)
             self._console.print(f"{step:,}/{self._total:,} steps  left {left:.0f} s  {text}", soft_wrap=True)
 
+    def flush(self) -> None:
+        """There is nothing to wait for."""
+
     def close(self) -> None:
         """Take the bar away."""
         if self._bar is not None:

@@ -49,6 +49,15 @@ class CSVLogger:
             csv.writer(self._file).writerows([*rows, [row.get(column, "") for column in self._columns]])
             self._file.flush()
 
+    def flush(self) -> None:
+        """Have the rows on disk.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        with self._writing():
+            os.fsync(self._file.fileno())
+
     def close(self) -> None:
         """Close the file."""
         with suppress(OSError):  # what could not be written then cannot be now, and that was said

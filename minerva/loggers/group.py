@@ -31,15 +31,11 @@ class LoggerGroup:
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """One row to all."""
-        for name, logger in list(self._loggers.items()):
-            try:
-                logger.log(metrics, step)
-            except UserError:
-                raise
-            except Exception as error:
-                self._warn(name, error)
-                with contextlib.suppress(Exception):
-                    self._loggers.pop(name).close()
+        self._each(lambda logger: logger.log(metrics, step))
+
+    def flush(self) -> None:
+        """Flush all."""
+        self._each(lambda logger: logger.flush())
 
     def close(self) -> None:
         """Close all."""
@@ -48,6 +44,17 @@ class LoggerGroup:
                 logger.close()
             except Exception as error:
                 self._warn(name, error)
+
+    def _each(self, do: Callable[[Logger], None]) -> None:
+        for name, logger in list(self._loggers.items()):
+            try:
+                do(logger)
+            except UserError:
+                raise
+            except Exception as error:
+                self._warn(name, error)
+                with contextlib.suppress(Exception):
+                    self._loggers.pop(name).close()
 
     @staticmethod
     def _warn(name: str, error: Exception) -> None:

@@ -27,6 +27,10 @@ class TensorBoardLogger:
             if not math.isnan(value):
                 self._writer.add_scalar(name, value, step)
 
+    def flush(self) -> None:
+        """Write out what was logged, which waits for up to two minutes else."""
+        self._writer.flush()
+
     def close(self) -> None:
         """Write out what is left."""
         self._writer.close()

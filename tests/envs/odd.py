@@ -1,5 +1,9 @@
 """Environments that minerva must refuse, or survive."""
 
+import os
+import sys
+import time
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -45,5 +49,46 @@ class Endless(Odd):
     """Never ends."""
 
 
-for odd in (Graph, Text, Nan, Endless):
+class Faulty(Odd):
+    """Episodes of 20 steps towards a random place. What the environment variable FAULT says happens once, in the 300th step or after it."""
+
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        if self.steps >= 300:
+            self.fail(("reset",))
+        return self.place, {}
+
+    def step(self, action):
+        self.steps += 1
+        _, _, *_, info = super().step(action)
+        self.place = (self.place + 0.1 * (2 * action - 1)).astype(np.float32)
+        if self.steps == 300:
+            self.fail(("raise", "exit", "hang", "die", "abort"))
+        return self.place, float(-abs(self.place).sum()), self.time == 20, False, info
+
+    def fail(self, ways):
+        fault = os.environ.get("FAULT")
+        if fault not in ways:
+            return
+        if fault in ("raise", "reset"):
+            raise ValueError("a pole\nis broken")
+        if fault == "exit":
+            sys.exit(0)
+        if fault == "hang":
+            time.sleep(1000)
+        os.kill(os.getpid(), 9 if fault == "die" else 6)
+
+
+class Burst(Faulty):
+    """Not a number, for a while."""
+
+    def step(self, action):
+        obs, reward, *others = super().step(action)
+        return obs, np.nan if 300 <= self.steps < 305 else reward, *others
+
+
+for odd in (Graph, Text, Nan, Endless, Faulty, Burst):
     gymnasium.register(f"odd/{odd.__name__}-v0", entry_point=odd)
