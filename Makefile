@@ -19,8 +19,8 @@ setup: .venv/.installed ## make .venv and install minerva with the tested versio
 train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"
 	$(BIN)/python train.py $(ARGS)
 
-test: setup ## the tests, in a few minutes
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## the tests, in about eight minutes on two cores
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

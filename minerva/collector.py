@@ -179,18 +179,23 @@ class Collector:
         everything = [self._obs[: steps + 1], self._reward[:steps], *(torch.as_tensor(obs) for *_, obs in self._final)]
         if all(torch.isfinite(tensor.sum()) for tensor in everything):
             return
+        self._refuse("first observation", self._obs[0].numpy(), step)
         final = {t: (envs, obs) for t, envs, obs in self._final}
         for t in range(steps):
             reward, first = self._reward[t].numpy(), self._obs[t + 1].numpy()
             last = first.copy()
             if t in final:
                 last[final[t][0]] = final[t][1]
-            for name, array in {"observation": last, "reward": reward, "first_observation": first}.items():
-                for bad in np.argwhere(~np.isfinite(array)):
-                    raise NotFiniteError(
-                        f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step + t * self.env.num_envs}: the "
-                        "environment is at fault, or an action it cannot bear"
-                    )
+            for name, array in {"observation": last, "reward": reward, "first observation": first}.items():
+                self._refuse(name, array, step + t * self.env.num_envs)
+
+    @staticmethod
+    def _refuse(name: str, array: np.ndarray, step: int) -> None:
+        for bad in np.argwhere(~np.isfinite(array)):
+            raise NotFiniteError(
+                f"{name} of environment {bad[0]} is {array[tuple(bad)]} at step {step}: the environment is at fault, or an "
+                "action it cannot bear"
+            )
 
 
 def stack(parts: tuple[Any, ...]) -> Tensor:

@@ -6,8 +6,10 @@ import functools
 import logging
 import os
 import re
+import signal
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import get_args_parser
 from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -160,20 +163,22 @@ def check(config: DictConfig, here: bool = True) -> None:
         UserError: naming the key, the value and what is allowed.
     """
     _check_node(config, "", Train)
+    if taken := {"csv", "console"} & {*config.logger}:
+        raise UserError(f"logger.{min(taken)}: allowed is another name, for there always is one of this")
     for group in (*FIXED, "trainer", *(f"logger.{name}" for name in config.logger)):
         _check_node(OmegaConf.select(config, group), f"{group}.")
     if problem := next(conflicts(config), None):
         raise UserError(problem)
     _check_device(config.device, here)
     trust.check_import("env.id", str(config.env.id))
-    for key, value in _flat(config.env.kwargs, "env.kwargs").items():
-        trust.check_import(key, str(value))
+    for value in trust.leaves(OmegaConf.to_container(config.env.kwargs, resolve=True)):
+        trust.check_import("env.kwargs", str(value))
 
 
 def _check_node(node: Any, key: str, schema: type | None = None) -> None:
     if not isinstance(node, DictConfig):
         raise UserError(f"{key[:-1]}={node}: allowed is a group of keys, as in conf/")
-    schema = schema or schema_of(node)
+    schema = schema or schema_of(node, key.partition(".")[0])
     if schema is None and trust.allowed(str(node.get("_target_"))):
         return  # the user's own, which no schema knows
     if schema is None:
@@ -216,7 +221,7 @@ def settle(config: DictConfig, run_dir: Path) -> None:
     """Replace every ``auto`` by what it stands for, here and in the configuration that was saved in ``run_dir``."""
     auto.settle(config)
     if (run_dir / SAVED).exists():
-        OmegaConf.save(config, run_dir / SAVED)
+        OmegaConf.save(config, run_dir / SAVED, resolve=True)
 
 
 def run_dir() -> Path:
@@ -327,8 +332,6 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
     Raises:
         UserError: naming the first key that differs.
     """
-    if not run_dir:
-        raise UserError("hydra.run.dir=: allowed is a directory, to be made or of a run to go on with")
     if locked(Path(run_dir)):
         raise UserError(f"hydra.run.dir={run_dir}: another process is training there")
     if has_checkpoint(Path(run_dir)):
@@ -374,7 +377,9 @@ def cli(main: Callable[[], None]) -> Callable[[], None]:
         if not FULL_ERROR:
             os.environ["HYDRA_FULL_ERROR"] = os.environ["MINERVA_ONE_LINE"] = "1"  # Hydra raises, and does not explain
         try:
-            trust.check_saved(sys.argv[1:], Path(sys.argv[0]).resolve())
+            if any(argument.startswith(("-c", "--c")) for argument in sys.argv[1:]):
+                known, _ = get_args_parser().parse_known_args(sys.argv[1:])
+                trust.isolate(known.config_path, known.config_name, Path(sys.argv[0]).resolve())
             main()
         except MISTAKES as error:
             fail(error)
@@ -389,6 +394,8 @@ def one_line_errors() -> Iterator[None]:
     In a sweep the error goes on to the launcher, whose other jobs run on.
     """
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and leave things as an error does
         yield
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -37,7 +37,8 @@ class Evaluator:
         environment's next one is then its continuation.
 
         Raises:
-            NotFiniteError: a return is not.
+            NotFiniteError: an observation or a return is not.
+            UserError: an environment failed.
         """
         num = self.env.num_envs
         left = np.array([len(range(i, episodes, num)) for i in range(num)])
@@ -48,6 +49,8 @@ class Evaluator:
             self._acting = algo.actor, acting(algo.actor, self.device, torch.as_tensor(obs).clone())
         act = self._acting[1]()
         while left.any():
+            if not np.isfinite(obs.sum()):
+                raise NotFiniteError("an observation of an evaluation is not finite: the environment is at fault")
             step = self.env.step(act(obs)[0])
             obs = step.obs
             total += step.reward

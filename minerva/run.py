@@ -20,6 +20,7 @@ from typing import Any
 
 from minerva.errors import UserError
 from minerva.signals import Stopped
+from minerva.trust import typed
 
 ROOT = Path(__file__).parent.parent
 LOCK = ".lock"
@@ -82,7 +83,7 @@ class Run:
             "status": "running",
             "reason": None,
             "score": None,
-            "command": shlex.join(["python", *sys.argv]),
+            "command": shlex.join(["python", sys.argv[0], *typed()]),
             "start": _now(),
             "end": None,
             "host": platform.node(),

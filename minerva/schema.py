@@ -239,10 +239,10 @@ SCHEMAS: dict[str, type] = {
 }
 
 
-def schema_of(node: Mapping[str, Any]) -> type | None:
-    """The schema of a configuration node, by its ``_target_``; None if it is not one of minerva's."""
-    by_target = {schema._target_: schema for schema in SCHEMAS.values() if hasattr(schema, "_target_")}
-    return by_target.get(str(node.get("_target_")))
+def schema_of(node: Mapping[str, Any], group: str) -> type | None:
+    """The schema of a configuration node of ``group``, by its ``_target_``; None if it is not one of minerva's."""
+    of_group = [schema for path, schema in SCHEMAS.items() if path.partition("/")[0] == group]
+    return next((schema for schema in of_group if getattr(schema, "_target_", "") == node.get("_target_")), None)
 
 
 def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[str]:

@@ -85,23 +85,23 @@ class Trainer:
 
         Raises:
             Stopped: a signal asked for it; ``last.pt`` is of the step it stopped at.
-            UserError: the checkpoint is of another run; or the environment failed or gave something that is not finite
+            UserError: the checkpoint is of another run; or an environment failed or gave something that is not finite
                 (what was learned until then is saved as ``failed.pt``, ``last.pt`` stays the last that can be gone on
-                from); or a loss is not finite.
+                from); or a loss or a parameter is not finite; or something cannot be written.
         """
         clock = self.clock
-        if self.checkpoints.restore(self.identity, **self.stateful):
-            log.info("going on at step %s of %s", f"{clock.step:,}", f"{self.total_steps:,}")
-        logger = self.loggers(clock.step, self.total_steps)
-        try:
-            with Signals() as signals:
-                while clock.step < self.total_steps:
+        with Signals() as signals:
+            if self.checkpoints.restore(self.identity, **self.stateful):
+                log.info("going on at step %s of %s", f"{clock.step:,}", f"{self.total_steps:,}")
+            logger = self.loggers(clock.step, self.total_steps)
+            try:
+                while clock.step < self.total_steps and not signals.received:
                     self._iterate(logger)
-                    if signals.received and clock.step < self.total_steps:
-                        self._save()
-                        raise Stopped(signals.received)
-        finally:
-            logger.close()
+                if clock.step < self.total_steps and signals.received:
+                    self._save_last(logger)
+                    raise Stopped(signals.received)
+            finally:
+                logger.close()
         return clock.score
 
     def _iterate(self, logger: Logger) -> None:
@@ -124,15 +124,13 @@ class Trainer:
             clock.eval_seconds += time.perf_counter() - updated
             clock.score = metrics["eval/return_mean"]
         if evaluate or (rollout is not None and self._due(self.logs)):
-            skipped = {"charts/skipped_updates": float(clock.skipped)} if self.non_finite == "skip" else {}
-            logger.log(self.collector.metrics() | metrics | skipped | clock.metrics(), clock.step)
+            logger.log(self.collector.metrics() | metrics | clock.metrics(), clock.step)
         saving = time.perf_counter()
         if evaluate and clock.score > clock.best:
             clock.best = clock.score
             self._save("best")
         if last or self._due(self.checkpoint_count):
-            logger.flush()
-            self._save()
+            self._save_last(logger)
         clock.save_seconds += time.perf_counter() - saving
 
     def _due(self, times: int) -> bool:
@@ -140,7 +138,11 @@ class Trainer:
         step, total = self.clock.step, self.total_steps
         return step * times // total > (step - self.rollout_steps) * times // total
 
-    def _save(self, name: str = "last") -> None:
+    def _save_last(self, logger: Logger) -> None:
+        logger.flush()  # first: rows before a checkpoint are not made again
+        self._save("last")
+
+    def _save(self, name: str) -> None:
         facts = {"step": self.clock.step, "identity": self.identity}
         self.checkpoints.save(name=name, facts=facts, **self.stateful)
 
@@ -152,20 +154,27 @@ class Trainer:
         except UserError as error:
             self._save_batch(str(error), self.collector.seen())
             if self.non_finite == "stop" or not isinstance(error, NotFiniteError):
-                self._save("failed")
-                raise UserError(f"{error}; what was learned before is in checkpoints/failed.pt") from error
-            self.collector.restart(derive(self.collector.seed, step))
+                raise self._failed(error) from error
             self._skip(str(error))
+        try:
+            self.collector.restart(derive(self.collector.seed, step))
+        except UserError as error:
+            raise self._failed(error) from error
         return None
 
     def _evaluate(self, episodes: int) -> dict[str, float]:
         try:
             return self.evaluator(self.algo, episodes, self.max_eval_steps)
-        except NotFiniteError as error:
-            if self.non_finite == "stop":
-                raise
-            log.warning("%s: it has no score", error)
+        except UserError as error:
+            if self.non_finite == "stop" or not isinstance(error, NotFiniteError):
+                raise self._failed(error) from error
+            log.warning("%s: there is no score at step %s", error, self.clock.step)
             return dict.fromkeys(SCORES, math.nan)
+
+    def _failed(self, error: UserError) -> UserError:
+        """Keep what was learned, and say where."""
+        self._save("failed")
+        return UserError(f"{error}; what was learned until step {self.clock.step} is in checkpoints/failed.pt")
 
     def _update(self, rollout: Rollout) -> dict[str, float]:
         """Learn from ``rollout``, unless what comes of it is not finite."""
@@ -223,8 +232,9 @@ class Clock:
         self.env_seconds = self.rollout_seconds = self.update_seconds = self.eval_seconds = self.save_seconds = 0.0
 
     def metrics(self) -> dict[str, float]:
-        """Speed, in steps a second of training without evaluation, and seconds spent."""
+        """Skipped updates; speed, in steps a second of training without evaluation; and seconds spent."""
         return {
+            "charts/skipped_updates": float(self.skipped),
             "charts/SPS": self.step / (self.rollout_seconds + self.update_seconds),
             "time/env": self.env_seconds,
             "time/rollout": self.rollout_seconds,

@@ -6,9 +6,11 @@ The command line, and the environment variable ``MINERVA_ALLOW_TARGETS=mypackage
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,15 @@ from yaml import YAMLError
 from minerva.errors import UserError
 
 ALLOW = "MINERVA_ALLOW_TARGETS"
+ENV = re.compile(r"\+*env(\.[\w.]+)?")
+CALL = re.compile(r"\$\{[^}]*:")  # of a resolver, which could read the environment
+
+_isolated: tempfile.TemporaryDirectory[str] | None = None
+
+
+def typed() -> list[str]:
+    """The arguments of the command line, as the user gave them."""
+    return sys.argv[1:] if _isolated is None else sys.argv[1:-4]
 
 
 def allowed(name: str, more: tuple[str, ...] = ()) -> bool:
@@ -56,8 +67,10 @@ def check_import(key: str, id: str) -> None:
         UserError: naming both ways to say it.
     """
     module, colon, _ = id.rpartition(":")
-    typed = any(id in argument for argument in sys.argv[1:])
-    if colon and not typed and not allowed(module, ("minerva",)):
+    said = any(
+        id in value for argument in typed() for name, _, value in [argument.partition("=")] if ENV.fullmatch(name)
+    )
+    if colon and not said and not allowed(module, ("minerva",)):
         raise UserError(
             f"{key}={id}: imports code; give it on the command line, or allow it with {ALLOW}={module.partition('.')[0]}"
         )
@@ -78,21 +91,35 @@ def read(path: Path) -> DictConfig:
         raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig) or not config:
         raise UserError(f"{path}: not a configuration of minerva")
+    for value in leaves(OmegaConf.to_container(config)):
+        if CALL.search(str(value)):
+            raise UserError(f"{path}: has {value}: allowed are values, and ${{key}}")
     return config
 
 
-def check_saved(arguments: list[str], script: Path) -> None:
-    """Refuse a file given as ``-cp DIR -cn NAME`` that is more than a saved configuration: Hydra would do what it says.
+def leaves(node: Any) -> Iterator[Any]:
+    """What is in ``node``, within dicts and lists of any depth."""
+    if isinstance(node, dict | list):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from leaves(child)
+    else:
+        yield node
+
+
+def isolate(folder: str | None, name: str | None, script: Path) -> None:
+    """Have Hydra see of what ``-cp FOLDER -cn NAME`` names that one file, read as data, and nothing that lies beside it.
 
     Raises:
-        UserError: it cannot be read, has settings of Hydra's, or brings in other files.
+        UserError: there is no such file; it cannot be read, has settings of Hydra's, or brings in other files.
     """
-    folder, name = (_option(arguments, *names) for names in (("-cp", "--config-path"), ("-cn", "--config-name")))
-    if folder is None:
-        return
-    path = script.parent / folder / f"{(name or 'train').removesuffix('.yaml')}.yaml"
+    global _isolated
+    if folder is None and (name is None or Path(name).name == name):
+        return  # one of conf/'s own
+    path = script.parent / (folder or "conf") / f"{(name or 'train').removesuffix('.yaml')}.yaml"
     if not path.is_file():
-        return  # Hydra says so
+        raise UserError(
+            f"{path}: there is no such file, which -cp and -cn name; allowed is -cp $PWD/RUN/.hydra -cn config"
+        )
     config = read(path)
     found = [key for key in ("hydra", "defaults") if key in config]
     if found or "@package" in path.read_text(encoding="utf-8"):
@@ -100,15 +127,6 @@ def check_saved(arguments: list[str], script: Path) -> None:
             f"{path}: has {found[0] if found else '@package'}: allowed is a saved configuration; give Hydra's settings on the command "
             "line, and groups of your own with --config-dir"
         )
-
-
-def _option(arguments: list[str], *names: str) -> str | None:
-    """The value of the last of ``names`` in ``arguments``, as ``-cp X``, ``-cp=X`` or ``-cpX``."""
-    value = None
-    for argument, following in pairwise([*arguments, ""]):
-        for name in names:
-            if argument == name:
-                value = following
-            elif argument.startswith(f"{name}=") or (argument.startswith(name) and not name.startswith("--")):
-                value = argument.removeprefix(name).removeprefix("=")
-    return value
+    _isolated = tempfile.TemporaryDirectory(prefix="minerva-")
+    OmegaConf.save(config, Path(_isolated.name) / "config.yaml")
+    sys.argv += ["-cp", _isolated.name, "-cn", "config"]  # the last ones count

@@ -63,6 +63,7 @@ class Tally:
 
 def start(case: str, seed: int, run: Path) -> subprocess.Popen[bytes]:
     log = open(run.with_suffix(".log"), "ab")
+    (run / "checkpoints" / "last.tmp").unlink(missing_ok=True)  # of the last kill: the next one waits for a new one
     command = [sys.executable, "train.py", *CASES[case], *COMMON, f"seed={seed}", f"hydra.run.dir={run}"]
     return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
@@ -96,9 +97,7 @@ def differences(one: Path, other: Path) -> list[str]:
             if key != "charts/SPS" and not key.startswith("time/") and a.get(key) != b.get(key):
                 found.append(f"metrics.csv, step {a.get('step')}: {key} is {a.get(key)}, and {b.get(key)}")
     shown = [scalars(run) for run in (one, other)]
-    found += [
-        f"TensorBoard: {tag}" for tag in shown[0].keys() | shown[1].keys() if shown[0].get(tag) != shown[1].get(tag)
-    ]
+    found += [f"TensorBoard: {tag}" for tag in sorted({*shown[0], *shown[1]}) if shown[0].get(tag) != shown[1].get(tag)]
     ends = [load(run / "checkpoints" / "last.pt") for run in (one, other)]
     for end in ends:
         for name in [name for name in end["state"]["clock"] if name.endswith("seconds")]:

@@ -190,9 +190,9 @@ COMMANDS = {
         ("hydra.run.dir=@/readonly/run", "cannot be written to; allowed is a directory"),
         ("-cp nowhere -cn config", "/nowhere"),
         ("-cp /etc/passwd -cn config", "/etc/passwd"),
-        ("-cp @ -cn config", "'config'"),
+        ("-cp @ -cn config", "@/config.yaml: there is no such file"),
         ("-cn nothing", "'nothing'"),
-        ("-cp= -cn=", "primary config"),
+        ("-cp= -cn=", "has defaults: allowed is a saved configuration"),
         ("--config-dir nowhere", "/nowhere"),
     ],
     "sweep": [

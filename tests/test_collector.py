@@ -12,7 +12,7 @@ from torch import Tensor
 from minerva.collector import Collector
 from minerva.envs.gymnasium import GymnasiumVectorEnv
 from minerva.envs.reward import RewardTransform
-from minerva.errors import UserError
+from minerva.errors import NotFiniteError, UserError
 from minerva.types import Decision, EnvSpec, Rollout, Step
 
 
@@ -192,6 +192,26 @@ def test_what_is_not_finite_is_named(quantity, value):
     with pytest.raises(UserError, match=rf"{quantity} of environment 1 is {value} at step 1004\b") as error:
         collector.collect(1000)  # the third step of two environments begins at 1000 + 2 * 2
     assert "\n" not in str(error.value)
+
+
+def test_the_first_observation_is_checked_too():
+    class Broken(Numbered):
+        def reset(self, seed: int) -> np.ndarray:
+            return np.array([[0.0], [np.nan]], np.float32)
+
+    with pytest.raises(NotFiniteError, match="first observation of environment 1 is nan at step 70"):
+        make(5, Broken()).collect(70)
+
+
+def test_beginning_anew_forgets_the_episodes_under_way():
+    collector, other = make(2), make(2)
+    collector.collect(0)
+    collector.env = Numbered()
+    collector.restart(9)
+    assert collector.env.seed == 9
+    assert_same(collector.collect(4), other.collect(0))
+    collector.collect(8)
+    assert collector.metrics()["train/episode_return"] == pytest.approx((3 + 8) / 2), "from the restart on"
 
 
 def test_the_last_observation_of_an_episode_is_checked_too():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -54,9 +55,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("fault", "code", "line", "failed"),
     [
-        ("raise", 1, "environment 0 failed in step 20: ValueError: a pole is broken; what was learned before is in", True),
-        ("reset", 1, "failed: ValueError: a pole is broken; what was learned before is in", True),
-        ("exit", 1, "environment 0 failed in step 20: SystemExit: 0; what was learned before is in", True),
+        ("raise", 1, "environment 0 failed in step 20: ValueError: a pole is broken; what was learned until step", True),
+        ("reset", 1, "failed: ValueError: a pole is broken; what was learned until step", True),
+        ("exit", 1, "environment 0 failed in step 20: SystemExit: 0; what was learned until step", True),
         ("hang", 1, "hangs: it takes more than env.timeout=2 seconds", False),
         ("die", -9, None, False),
         ("abort", -6, None, False),
@@ -88,6 +89,67 @@ def test_an_environment_that_fails_ends_the_run_which_goes_on_when_it_is_mended(
     assert_same(whole, run)
 
 
+@pytest.mark.parametrize("fault", ["raise", "exit"])
+def test_an_environment_that_fails_in_an_evaluation_leaves_what_was_learned(python, tmp_path, fault):
+    run = tmp_path / "run"
+    done = train(python, run, "env.id=tests.envs.odd:odd/FaultyEvaluation-v0", FAULT=fault)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert re.search(
+        r"^error: env\.id=.* failed in step 20: .*; what was learned until step \d+ is in checkpoints/failed\.pt$", said
+    )
+    assert f"until step {load(run / 'checkpoints' / 'failed.pt')['step']} is" in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("first reset", "failed: ValueError: a pole is broken"),
+        ("exit in first reset", "failed: SystemExit: 0"),
+        ("hang in first reset", "hangs: it takes more than env.timeout=2 seconds"),
+    ],
+)
+def test_an_environment_that_fails_while_a_run_goes_on_is_named(python, tmp_path, fault, line):
+    run, replay = tmp_path / "run", "env.id=tests.envs.odd:odd/FaultyReplay-v0"
+    done = train(python, run, replay, FAULT="none")
+    assert done.returncode == 0, done.stderr
+    before = (run / "checkpoints" / "last.pt").read_bytes()
+    done = train(python, run, replay, "trainer.total_steps=5120", FAULT=fault)
+    assert done.returncode == 1
+    assert line in next(said for said in done.stderr.splitlines() if said.startswith("error: "))
+    assert (run / "checkpoints" / "last.pt").read_bytes() == before
+
+
+def test_a_run_goes_on_exactly_after_what_was_skipped(python, tmp_path):
+    """Stopped after new episodes were begun, with other rewards and lengths of episodes than a whole run begins with."""
+    burst = (
+        "env.id=tests.envs.odd:odd/Rare-v0",
+        "trainer.non_finite=skip",
+        "reward.scale=true",
+        "env.stagger=20",
+        "trainer.checkpoints=1000",
+    )
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    assert train(python, whole, *burst).returncode == 0
+    assert rows(whole)["charts/skipped_updates"].iloc[-1] > 1
+    command = [sys.executable, "train.py", *RUN, *burst, f"hydra.run.dir={halves}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        for line in process.stdout:
+            if "nothing is learned from this rollout" in line:
+                process.terminate()
+    assert process.returncode == 143
+    assert load(halves / "checkpoints" / "last.pt")["step"] < 2560
+    assert train(python, halves, *burst).returncode == 0
+    assert_same(whole, halves)
+
+
+def test_a_run_may_go_on_with_another_word_for_what_is_not_finite(python, tmp_path):
+    run = tmp_path / "run"
+    assert train(python, run).returncode == 0
+    assert train(python, run, "trainer.total_steps=5120", "trainer.non_finite=skip").returncode == 0
+    assert rows(run)["step"].iloc[-1] == 5120
+
+
 def guard(body: str) -> subprocess.CompletedProcess[str]:
     code = f"import ctypes, time\nfrom minerva.envs.guarded import Guard\nguard = Guard('it', 0.5, print)\n{body}"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
@@ -97,6 +159,13 @@ def test_what_hangs_in_c_is_ended():
     done = guard("with guard: ctypes.CDLL(None).sleep(20)")
     assert done.returncode == 1
     assert done.stderr == "error: it hangs: it takes more than env.timeout=0.5 seconds\n"
+
+
+@pytest.mark.parametrize(
+    "trouble", ["sys.stderr = open('/dev/full', 'w')", "sys.stderr.close()", "guard.on_hang = lambda message: 1 / 0"]
+)
+def test_what_hangs_is_ended_though_nothing_can_be_said(trouble):
+    assert guard(f"import sys\n{trouble}\nwith guard: time.sleep(20)").returncode == 1
 
 
 def test_what_takes_long_but_goes_on_is_not_ended():

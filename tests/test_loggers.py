@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from minerva.errors import UserError
 from minerva.loggers.console import ConsoleLogger
 from minerva.loggers.csv import CSVLogger
 from minerva.loggers.group import LoggerGroup
@@ -51,7 +52,7 @@ class TestCSV:
 
     def test_a_metric_without_column_is_refused_and_the_file_stays_whole(self, path):
         logger = CSVLogger(path=path, step=300)
-        with pytest.raises(ValueError, match="no column for new"):
+        with pytest.raises(UserError, match="no column for new"):
             logger.log({"loss": 1.0, "new": 2.0}, 400)
         logger.log({"loss": 1.0}, 400)
         logger.close()
@@ -88,6 +89,24 @@ class TestCSV:
         logger.log({"loss": 1.0}, 1100)
         logger.close()
         assert path.read_text().splitlines() == ["step,loss", "1100,1.0"]
+
+    @pytest.mark.parametrize(
+        "damaged",
+        [
+            "step,loss\nx,1\n",
+            "step,loss\n100,1,2\n",
+            "st",
+            "stp,loss\n100,1\n",
+            "step,loss\n\n100,1\n",
+            'step,"lo\n100,1\n',
+        ],
+    )
+    def test_a_damaged_file_is_refused_and_left_alone(self, tmp_path, damaged):
+        path = tmp_path / "metrics.csv"
+        path.write_text(damaged + "200,2\n")
+        with pytest.raises(UserError, match=r"metrics\.csv: damaged, "):
+            CSVLogger(path=path, step=150)
+        assert path.read_text() == damaged + "200,2\n"
 
 
 class Recorder:

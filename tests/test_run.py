@@ -87,6 +87,19 @@ def test_what_it_takes_to_repeat_a_run_is_kept(tmp_path, monkeypatch):
     assert b"film.mp4" in (tmp_path / "dirty" / "changes.patch").read_bytes().splitlines()[0], "it is said"
 
 
+def test_a_directory_that_takes_no_more_is_named(tmp_path, monkeypatch):
+    def full() -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("minerva.run._changes", full)
+    with (
+        pytest.raises(UserError, match=r"run: cannot be written to: No space left on device$"),
+        Run(tmp_path / "run") as run,
+    ):
+        run.begin("")
+    assert facts(tmp_path / "run")["status"] == "failed"
+
+
 def test_a_run_that_goes_on_keeps_what_was_before(tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "last.pt").touch()

@@ -80,3 +80,13 @@ def test_a_second_interrupt_ends_at_once(tmp_path):
     assert process.returncode == 130
     assert "Ctrl-C again to end at once" in said
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_has_not_begun_leaves_nothing(tmp_path, number, code):
+    run = tmp_path / "run"
+    process = start(run, "env=gymnasium/any", "env.id=tests.envs.odd:odd/Slow-v0", "env.num_envs=20", after=".lock")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    assert [*tmp_path.iterdir()] == []

@@ -51,7 +51,7 @@ def test_a_difference_is_found(tmp_path, python):
     board = tmp_path / "board"
     shutil.copytree(one, board)
     next(board.glob("events.*")).unlink()
-    assert "TensorBoard: eval/return_mean" in torture.differences(one, board)
+    assert any(what.startswith("TensorBoard: ") for what in torture.differences(one, board))
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ class TestFailing:
             monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
         begun = time.monotonic()
         ended = live("online", 0, 300, "timeout=1")
-        assert time.monotonic() - begun < 12, "of which the imports are most"
+        assert time.monotonic() - begun < 60, "not days"
         self.check(ended, run_dir, says, 300)
         assert str(run_dir) in ended.stderr
 
@@ -220,7 +220,7 @@ class TestFailing:
 
         begun = time.monotonic()
         ended = live("online", 0, 100_000, "timeout=3", "pause=2", meanwhile=fail)
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 60
         self.check(ended, run_dir, "Timed out", 100_000)
         (server_has,) = server.lines.values()
         assert len(server_has) == 2

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,19 +130,24 @@ class EnvPoolVectorEnv:
             "obs": torch.from_numpy(self._obs.copy()),
         }
 
-    def load_state_dict(self, state: State) -> np.ndarray:
-        """Go to where ``state`` was taken, by playing it again. Returns obs [N, *obs_shape]."""
+    def load_state_dict(self, state: State, beat: Callable[[], None] = lambda: None) -> np.ndarray:
+        """Go to where ``state`` was taken, by playing it again. Returns obs [N, *obs_shape].
+
+        ``beat`` is called before every step.
+        """
         episode, length = state["episode"].numpy(), state["length"].numpy()
         if len(episode) != self.num_envs:
             raise ValueError(f"a state of {len(episode)} environments, for {self.num_envs}")
         self._make(state["seed"])
         obs = np.empty_like(self._obs)
         for begun in range(episode.max()):
+            beat()
             ids = np.flatnonzero(episode > begun).astype(np.int32)
             self._reset(ids, obs[: len(ids)])
             self._obs[ids] = obs[: len(ids)]
         self._log = [*state["actions"].numpy()]
         for t, action in enumerate(self._log):
+            beat()
             # The log ends now for all; it begins with the longest episode.
             ids = np.flatnonzero(length >= len(self._log) - t).astype(np.int32)
             self._flatten(self._send(ids, action[ids]), obs[: len(ids)])

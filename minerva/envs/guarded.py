@@ -7,11 +7,12 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from minerva.errors import UserError
-from minerva.types import State, Step, VectorEnv
+from minerva.types import State, Step
 
 
 class Guard:
@@ -44,6 +45,10 @@ class Guard:
         if isinstance(error, Exception | SystemExit) and not isinstance(error, UserError):
             raise UserError(f"{self.what} failed: {' '.join(f'{type(error).__name__}: {error}'.split())}") from error
 
+    def beat(self) -> None:
+        """Say within the body that it goes on: its time begins anew."""
+        self._times += 1
+
     def close(self) -> None:
         """Watch no longer."""
         self._closed.set()
@@ -55,21 +60,28 @@ class Guard:
             times = self._times
             if late > self.LOOKS:
                 message = f"{self.what} hangs: it takes more than env.timeout={seconds:g} seconds"
-                sys.stderr.write(f"error: {message}\n")
-                if self.on_hang:
-                    self.on_hang(message)
-                os._exit(1)
+                try:
+                    sys.stderr.write(f"error: {message}\n")
+                finally:
+                    self._end(message)
+
+    def _end(self, message: str) -> None:
+        try:
+            if self.on_hang:
+                self.on_hang(message)
+        finally:  # whatever cannot be written any more
+            os._exit(1)
 
 
 class GuardedVectorEnv:
     """A :class:`minerva.types.VectorEnv` whose every call is guarded.
 
     Args:
-        make: makes it; this is guarded too.
+        make: makes it; this is guarded too. Its ``load_state_dict`` takes what to call in every step as well.
         guard: of it.
     """
 
-    def __init__(self, make: Callable[[], VectorEnv], guard: Guard) -> None:
+    def __init__(self, make: Callable[[], Any], guard: Guard) -> None:
         self.guard = guard
         with guard:
             self.env = make()
@@ -95,6 +107,7 @@ class GuardedVectorEnv:
         return self.env.state_dict()
 
     def load_state_dict(self, state: State) -> np.ndarray:
-        """Go to where ``state`` was taken; without guard, for it may play many steps again."""
-        obs: np.ndarray = self.env.load_state_dict(state)
+        """Go to where ``state`` was taken; each step that is played again has its own time."""
+        with self.guard:
+            obs: np.ndarray = self.env.load_state_dict(state, self.guard.beat)
         return obs

@@ -101,14 +101,19 @@ class GymnasiumVectorEnv:
             "actions": [torch.as_tensor(np.array(actions)) for actions in self._actions],
         }
 
-    def load_state_dict(self, state: State) -> np.ndarray:
-        """Go to where ``state`` was taken, by playing the actions again. Returns obs [N, *obs_shape]."""
+    def load_state_dict(self, state: State, beat: Callable[[], None] = lambda: None) -> np.ndarray:
+        """Go to where ``state`` was taken, by playing the actions again. Returns obs [N, *obs_shape].
+
+        ``beat`` is called before every step.
+        """
         if len(state["episode"]) != self.num_envs:
             raise ValueError(f"a state of {len(state['episode'])} environments, for {self.num_envs}")
         self._seed = state["seed"]
         for i in range(self.num_envs):
+            beat()
             self._begin(i, state["episode"][i])
             for action in state["actions"][i].numpy():
+                beat()
                 self._step(i, action)
         return self._obs
 

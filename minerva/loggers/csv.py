@@ -35,14 +35,13 @@ class CSVLogger:
         """Append one row, for others to see at once.
 
         Raises:
-            UserError: it cannot be written.
-            ValueError: a metric has no column, since the first row did not have it.
+            UserError: it cannot be written; or a metric has no column, since the first row did not have it.
         """
         first = not self._columns
         if first:
             self._columns = ["step", *metrics]
         if unknown := sorted(set(metrics) - set(self._columns)):
-            raise ValueError(f"{self.path}: no column for {', '.join(unknown)}")
+            raise UserError(f"{self.path}: no column for {', '.join(unknown)}, which its first row did not have")
         row = {"step": step, **{k: v for k, v in metrics.items() if not math.isnan(v)}}
         rows = [self._columns] if first else []
         with self._writing():
@@ -72,14 +71,21 @@ class CSVLogger:
 
     def _rewind(self, step: int) -> None:
         with open(self.path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(line for line in file if line.endswith("\n")))
-        self._columns = rows[0] if rows else []
-        # A last row cut short by a crash is not whole.
-        whole = [row for row in rows[1:] if len(row) == len(self._columns) and int(row[0]) <= step]
-        temporary = self.path.with_suffix(".tmp")
-        with open(temporary, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([self._columns, *whole] if self._columns else [])
-        os.replace(temporary, self.path)
+            lines = [line for line in file if line.endswith("\n")]  # a last row cut short by a crash is not whole
+        try:
+            rows = list(csv.reader(lines, strict=True))
+            self._columns = rows[0] if rows else []
+            if any(len(row) != len(self._columns) for row in rows) or self._columns[:1] not in ([], ["step"]):
+                raise ValueError("rows and columns do not fit")
+            whole = [row for row in rows[1:] if int(row[0]) <= step]
+        except (ValueError, csv.Error) as error:
+            raise UserError(f"{self.path}: damaged, {error}; move it away to go on without the rows before") from error
         if not whole:
             self._columns = []
-            self.path.unlink()
+            return self.path.unlink()
+        temporary = self.path.with_suffix(".tmp")
+        with open(temporary, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([self._columns, *whole])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)

@@ -59,6 +59,7 @@ class Faulty(Odd):
         self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         if self.steps >= 300:
             self.fail(("reset",))
+        self.fail(("first reset", "exit in first reset", "hang in first reset"))
         return self.place, {}
 
     def step(self, action):
@@ -71,15 +72,45 @@ class Faulty(Odd):
 
     def fail(self, ways):
         fault = os.environ.get("FAULT")
-        if fault not in ways:
+        if fault not in ways or not self.mine():
             return
-        if fault in ("raise", "reset"):
+        if fault in ("raise", "reset", "first reset"):
             raise ValueError("a pole\nis broken")
-        if fault == "exit":
+        if fault.startswith("exit"):
             sys.exit(0)
-        if fault == "hang":
+        if fault.startswith("hang"):
             time.sleep(1000)
         os.kill(os.getpid(), 9 if fault == "die" else 6)
+
+    def mine(self):
+        """Whether this is one of those that are to fail."""
+        return True
+
+
+class FaultyEvaluation(Faulty):
+    """Only those fail that are made after the four of training."""
+
+    made = 0
+
+    def __init__(self):
+        FaultyEvaluation.made += 1
+        self.number = FaultyEvaluation.made
+
+    def mine(self):
+        return self.number > 4
+
+
+class FaultyReplay(Faulty):
+    """Only those fail that are reset a second time before they made a step: to go on."""
+
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        return super().reset(seed=seed)
+
+    def mine(self):
+        return self.resets == 2 and self.steps == 0
 
 
 class Burst(Faulty):
@@ -90,5 +121,25 @@ class Burst(Faulty):
         return obs, np.nan if 300 <= self.steps < 305 else reward, *others
 
 
-for odd in (Graph, Text, Nan, Endless, Faulty, Burst):
+class Rare(Faulty):
+    """Not a number in the middle of one episode in forty."""
+
+    def reset(self, *, seed=None, options=None):
+        place, info = super().reset(seed=seed)
+        self.bad = place[0] > 0.95
+        return place, info
+
+    def step(self, action):
+        obs, reward, *others = super().step(action)
+        return obs, np.nan if self.bad and self.time == 10 else reward, *others
+
+
+class Slow(Odd):
+    """Takes long to be made."""
+
+    def __init__(self):
+        time.sleep(5)
+
+
+for odd in (Graph, Text, Nan, Endless, Faulty, FaultyEvaluation, FaultyReplay, Burst, Rare, Slow):
     gymnasium.register(f"odd/{odd.__name__}-v0", entry_point=odd)
