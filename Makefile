@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check clean
+.PHONY: help setup train test slurm check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ setup: .venv/.installed ## make .venv and install minerva with the tested versio
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,envpool]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,envpool,optuna]'
 	@touch $@
 
 train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"
@@ -21,6 +21,11 @@ train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasiu
 
 test: setup ## the tests, in about eight minutes on two cores
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+slurm: setup ## the tests that need a SLURM, with one that is brought up for them; as root, on Debian
+	scripts/slurm_test_cluster.sh up
+	. $${SLURM_ROOT:-/tmp/minerva-slurm}/env.sh && $(BIN)/python -m pytest -m slurm $(ARGS); \
+		code=$$?; scripts/slurm_test_cluster.sh down; exit $$code
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

@@ -13,18 +13,16 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
 from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -49,6 +47,8 @@ FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change wh
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1" and "MINERVA_ONE_LINE" not in os.environ
 
 LESS = "try fewer env.num_envs or algo.num_steps, or narrower network layers"
+
+_passed: set[str] = set()  # nodes of configurations that are all right
 
 HELP = """\
 ${hydra.help.header}
@@ -79,6 +79,7 @@ def register() -> None:
         group, _, name = f"schema/{path}".rpartition("/")
         store.store(group=group, name=name, node=schema)
     OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
+    OmegaConf.register_new_resolver("sweep_dir", _sweep_dir, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("token", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
     template = HELP
     for group in ("algo", "network", "logger"):
@@ -90,7 +91,7 @@ def register() -> None:
         provider="minerva",
         node=HydraConf(
             run=RunDir("outputs/${run_name:}/${now:%Y-%m-%d_%H-%M-%S}_seed${seed}_${token:}"),
-            sweep=SweepDir(dir="outputs/sweeps/${now:%Y-%m-%d_%H-%M-%S}_${token:}", subdir="${hydra.job.num}"),
+            sweep=SweepDir(dir="outputs/sweeps/${sweep_dir:${oc.select:sweep_name}}", subdir="${hydra.job.num}"),
             job=JobConf(name="train", chdir=False),
             help=HelpConf(
                 app_name="minerva",
@@ -99,6 +100,11 @@ def register() -> None:
                 template=template,
             ),
             callbacks={"check": {"_target_": "minerva.config.Check"}},
+            defaults=[
+                {group: {"launcher": "local", "sweeper": "grid"}.get(group, choice)}
+                for default in HydraConf().defaults
+                for group, choice in default.items()
+            ],
         ),
     )
 
@@ -107,6 +113,11 @@ def _run_name(*, _root_: DictConfig) -> str:
     """``ALGO/ENV``, as names of two directories."""
     algo = str(_root_.algo._target_).rpartition(".")[2].lower()
     return f"{algo}/{re.sub(r'[^A-Za-z0-9_.]+', '-', str(_root_.env.id)).strip('-')}"
+
+
+def _sweep_dir(name: str | None) -> str:
+    """The sweep's name; where it has none, when it was begun, and what no other has."""
+    return str(name or f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{os.urandom(2).hex()}")
 
 
 def load(run_dir: Path) -> DictConfig:
@@ -185,6 +196,11 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
         raise UserError(f"{key}_target_={node.get('_target_')}: allowed are the classes that conf/ names")
     try:  # once more, since a saved configuration is composed without its schemas
         values = OmegaConf.to_container(node, resolve=True)
+        assert isinstance(values, dict)
+        if schema is Train:  # the groups have schemas of their own
+            values = {name: {} if isinstance(value, dict) else value for name, value in values.items()}
+        if (known := f"{key} {schema} {values}") in _passed:
+            return  # of a sweep's thousand jobs most nodes are the same
         typed = OmegaConf.merge(OmegaConf.structured(schema), values)
     except OmegaConfBaseException as error:
         # OmegaConf does not name a list or a group of keys that stands where another kind of value should.
@@ -193,6 +209,7 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
         raise UserError(f"{key}{missing}: must be given, as {key}{missing}=...")
     if problem := next(broken_rules(schema, OmegaConf.to_container(typed), key), None):  # type: ignore[arg-type]
         raise UserError(problem)
+    _passed.add(known)
 
 
 def _misfit(schema: type, node: DictConfig) -> str:
@@ -265,7 +282,7 @@ def summary(config: DictConfig) -> str:
 
 
 class Check(Callback):
-    """Checks a run, or all of a sweep's, before Hydra makes a directory, so that a mistake leaves nothing behind."""
+    """Checks a run before Hydra makes its directory, so that a mistake leaves nothing behind."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a bad configuration, or one that does not continue what its run directory holds."""
@@ -277,33 +294,15 @@ class Check(Callback):
             fail(error)  # SystemExit; Hydra makes warnings of exceptions here
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuse a sweep if one of its jobs has a bad configuration, before the first is run."""
+        """Refuse a directory that a sweep cannot be in."""
         try:
             check_place("hydra.sweep.dir", str(config.hydra.sweep.dir))
-            here = str(config.hydra.launcher._target_).endswith(".BasicLauncher")
-            for job in _jobs(config):
-                check(_without_hydra(job), here)
         except Exception as error:
             fail(error)
 
 
 def _without_hydra(config: DictConfig) -> DictConfig:
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def _jobs(config: DictConfig) -> Iterator[DictConfig]:
-    """The configurations of a sweep's jobs; none where another sweeper than Hydra's own finds them as it goes."""
-    if not str(config.hydra.sweeper._target_).endswith(".BasicSweeper"):
-        return
-    loader = GlobalHydra.instance().config_loader()
-    arguments = [
-        *(f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()),
-        *config.hydra.overrides.task,
-    ]
-    jobs = BasicSweeper.split_arguments(OverridesParser.create(loader).parse_overrides(arguments), None)[0]
-    if not jobs:
-        raise UserError(f"{' '.join(arguments)}: a sweep of no jobs; allowed is one value at least for each key")
-    yield from (loader.load_sweep_config(config, list(job)) for job in jobs)
 
 
 def check_place(key: str, folder: str) -> None:
@@ -355,6 +354,15 @@ def identity(config: DictConfig) -> dict[str, Any]:
         for group in fixed
         for key, value in _flat(config.get(group), group).items()
         if key not in ("env.threads", "env.timeout")  # of no influence on a number
+    }
+
+
+def values(config: DictConfig) -> dict[str, Any]:
+    """All that decides what a run computes: its identity, how long it trains, and on what."""
+    return identity(config) | {
+        key: value
+        for group in ("trainer", "threads", "device")
+        for key, value in _flat(config.get(group), group).items()
     }
 
 

@@ -223,6 +223,7 @@ class Train:
     network: Any = MISSING
     trainer: Any = MISSING
     logger: dict[str, Any] = field(default_factory=dict)
+    sweep_name: str | None = None
 
 
 # Where each is found in the configuration tree: conf/algo/ppo.yaml begins with /schema/algo/ppo.

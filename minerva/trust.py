@@ -67,9 +67,8 @@ def check_import(key: str, id: str) -> None:
         UserError: naming both ways to say it.
     """
     module, colon, _ = id.rpartition(":")
-    said = any(
-        id in value for argument in typed() for name, _, value in [argument.partition("=")] if ENV.fullmatch(name)
-    )
+    arguments = [argument.replace("\\", "").partition("=") for argument in typed()]  # Hydra's sweepers escape a colon
+    said = any(id in value for name, _, value in arguments if ENV.fullmatch(name))
     if colon and not said and not allowed(module, ("minerva",)):
         raise UserError(
             f"{key}={id}: imports code; give it on the command line, or allow it with {ALLOW}={module.partition('.')[0]}"

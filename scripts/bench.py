@@ -7,6 +7,7 @@ rollouts after the first; start-up, compilation and memory are columns of their 
     python scripts/bench.py                                  # all settings, about 20 minutes
     python scripts/bench.py --settings S1,S3 --repeats 3 --json bench.json --figure bench.png
     python scripts/bench.py --returns                        # seconds from the command to a return, 3 seeds, about 10 minutes
+    python scripts/bench.py --sweeps                         # two jobs beside one, and a thousand that are finished, about 3 minutes
     python scripts/bench.py --saving                         # share of the time that saving takes in a default run, about 2 minutes
 """
 
@@ -25,6 +26,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from minerva.sweeps.folder import job_name
 
 ROOT = Path(__file__).parent.parent
 ENV = "dm_control/cheetah/run"
@@ -261,6 +264,48 @@ def saving(*extra: str) -> dict[str, float]:
     return {"save_s": last["time/save"], "total_s": total, "share": last["time/save"] / total, "checkpoint_mb": size}
 
 
+def sweeps(repeats: int, *extra: str) -> dict[str, float]:
+    """Seconds of a sweep of one job and of two, in turns; and of one of a thousand that are finished, and of their table."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for jobs in seconds:
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.perf_counter()
+                seeds = ",".join(map(str, range(jobs)))
+                run(
+                    [
+                        sys.executable,
+                        "train.py",
+                        "-m",
+                        f"env={ENV}",
+                        f"seed={seeds}",
+                        f"hydra.sweep.dir={folder}",
+                        *extra,
+                    ]
+                )
+                seconds[jobs].append(time.perf_counter() - began)
+    one, two = (statistics.median(seconds[jobs]) for jobs in (1, 2))
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1000):
+            job = Path(folder) / job_name([f"seed={seed}"])
+            job.mkdir()
+            (job / "run.json").write_text(json.dumps({"status": "finished", "score": 1.0}))
+            rows = "".join(f"{step},{step / 7},1.0,2.0,3.0,4.0\n" for step in range(5000, 1_000_001, 5000))
+            (job / "metrics.csv").write_text("step,charts/SPS,time/rollout,time/update,time/eval,time/save\n" + rows)
+        began = time.perf_counter()
+        run([sys.executable, "train.py", "-m", "seed=range(1000)", f"hydra.sweep.dir={folder}"])
+        launched = time.perf_counter()
+        run([sys.executable, "scripts/status.py", folder])
+        shown = time.perf_counter()
+    return {
+        "one_s": one,
+        "two_s": two,
+        "ratio": two / one,
+        "thousand_s": launched - began,
+        "status_s": shown - launched,
+    }
+
+
 def table(results: dict[str, Any]) -> str:
     lines = [
         "| setting | minerva, steps/s | peer, steps/s | ratio | env / policy / update, µs a step | start-up, s | compiling, s | memory, MB |",
@@ -310,6 +355,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers there")
     parser.add_argument("--figure", type=Path, help="and a picture there")
     parser.add_argument("--returns", action="store_true", help="measure the time to a return instead, of 3 seeds")
+    parser.add_argument("--sweeps", action="store_true", help="measure what the launcher costs instead")
     parser.add_argument(
         "--saving", action="store_true", help="measure what the checkpoints of a default run cost instead"
     )
@@ -333,6 +379,15 @@ def main() -> None:
             print(f"{env}: {r['target']} after {shown(r['median'])}, the median of 3 seeds ({times})")
         if args.json:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
+        return None
+    if args.sweeps:
+        cost = sweeps(args.repeats, "trainer.total_steps=200_000", "threads=1", "compile=false")
+        print(
+            f"two jobs take {cost['ratio']:.2f} x the time of one ({cost['two_s']:.1f} s, {cost['one_s']:.1f} s); a thousand that are finished are "
+            f"composed, skipped and shown in {cost['thousand_s']:.1f} s, and shown again by status.py in {cost['status_s']:.1f} s"
+        )
+        if args.json:
+            args.json.write_text(json.dumps(cost, indent=1) + "\n")
         return None
     if args.saving:
         cost = saving()

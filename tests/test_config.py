@@ -10,10 +10,7 @@ from pathlib import Path
 import hydra
 import pytest
 from dm_control import suite
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from minerva import config
@@ -229,14 +226,3 @@ def test_going_on_with_another_configuration_is_refused(tmp_path: Path) -> None:
     config.check_run_dir(compose("trainer.total_steps=2000000", "logger=[]"), str(tmp_path))
     with pytest.raises(UserError, match=r"^algo\.gamma=0\.9: .* was begun with algo\.gamma=0\.99"):
         config.check_run_dir(compose("algo.gamma=0.9"), str(tmp_path))
-
-
-@pytest.mark.parametrize("name", choices("sweep"))
-def test_every_sweep_has_jobs_and_each_composes(name: str) -> None:
-    cfg = hydra.compose("train", [f"sweep={name}"], return_hydra_config=True)
-    assert cfg.hydra.mode == RunMode.MULTIRUN
-    overrides = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in cfg.hydra.sweeper.params.items()])
-    jobs = BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
-    assert len(jobs) > 1
-    for job in jobs:
-        config.check(compose(*job))

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "minerva"
 
 LAYERS = [
     {"errors", "types", "schema", "explain", "config", "auto", "fidelity", "seeding", "run", "signals", "trust"},
-    {"returns", "distributions", "duals", "compiled"},
+    {"returns", "distributions", "duals", "compiled", "sweeps"},
     {"networks", "buffers", "envs", "loggers"},
     {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},
@@ -73,4 +73,4 @@ def test_only_the_configuration_knows_hydra(path: Path) -> None:
             else []
         )
     }
-    assert "hydra" not in roots or part(path) == "config"
+    assert "hydra" not in roots or part(path) in ("config", "sweeps")

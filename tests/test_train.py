@@ -231,20 +231,6 @@ def test_nan_from_an_environment_is_skipped_and_counted_if_so_wished(python, tmp
     assert load(tmp_path / "run" / "checkpoints" / "failed_batch.pt")["batch"]["reward"].isnan().any()
 
 
-def test_a_sweep_runs_every_job(python, tmp_path: Path) -> None:
-    done = python("train.py", "-m", *FAST, "seed=0,1", f"hydra.sweep.dir={tmp_path}")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads((tmp_path / job / "run.json").read_text())["status"] for job in "01"] == ["finished"] * 2
-
-
-def test_another_sweep_in_the_same_directory_is_refused(python, tmp_path: Path) -> None:
-    assert python("train.py", "-m", *FAST, "seed=0,1", f"hydra.sweep.dir={tmp_path}").returncode == 0
-    done = python("train.py", "-m", *FAST, "seed=2,3", f"hydra.sweep.dir={tmp_path}")
-    assert done.returncode == 1
-    assert "seed=2: " in done.stderr
-    assert "was begun with seed=0" in done.stderr
-
-
 DIVERGING = ("algo.learning_rate=1e30", "algo.max_grad_norm=null")
 
 

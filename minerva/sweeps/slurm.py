@@ -1,0 +1,162 @@
+"""Jobs as one array of SLURM's, through submitit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from minerva.errors import UserError
+from minerva.signals import SIGNALS
+from minerva.sweeps.folder import Job, SweepFolder
+
+# What submitit names alike on all clusters; its other options begin with slurm_.
+SHARED = {
+    "name",
+    "timeout_min",
+    "mem_gb",
+    "nodes",
+    "cpus_per_task",
+    "gpus_per_node",
+    "tasks_per_node",
+    "stderr_to_stdout",
+}
+
+
+@dataclass
+class Task:
+    """What a node does: one run, in a process of its own, which is begun again elsewhere when SLURM wants the node back.
+
+    Attributes:
+        sweep: the sweep's directory.
+        name: the job's.
+        command: what to run.
+    """
+
+    sweep: Path
+    name: str
+    command: list[str]
+
+    def __call__(self) -> None:
+        """Run it, and wait.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        folder, received = SweepFolder(self.sweep), []
+        folder.note(self.name, queued=False)
+        with open(folder.log(self.name), "ab") as log:
+            process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+            def forward(number: int, _: FrameType | None) -> None:
+                received.append(number)
+                process.send_signal(number)
+
+            for number in SIGNALS:
+                signal.signal(number, forward)  # in the place of submitit's own
+            code = process.wait()
+        if code in (128 + signal.SIGUSR1, 128 + signal.SIGUSR2) and received:  # it was asked to make room, and saved
+            folder.note(self.name, queued=True)
+            subprocess.run(["scontrol", "requeue", slurm_id()], check=True, timeout=60)
+            return
+        folder.note(self.name, code=code)
+        if code:  # for SLURM to count it as failed
+            raise RuntimeError(f"{self.name} ended with code {code}")
+
+
+def slurm_id() -> str:
+    """This task's, as squeue shows it."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array else os.environ["SLURM_JOB_ID"]
+
+
+def alive(ids: Sequence[str]) -> set[str]:
+    """Which of ``ids`` SLURM has not done with.
+
+    Raises:
+        UserError: there is no SLURM, or it does not answer.
+    """
+    if not ids:
+        return set()
+    arrays = ",".join(sorted({id.partition("_")[0] for id in ids}))
+    command = ["squeue", "--noheader", "--array", "--jobs", arrays, "--format", "%i"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"squeue: {error}; is there a SLURM here?") from error
+    if done.returncode and "Invalid job id" not in done.stderr:
+        raise UserError(f"squeue: {' '.join(done.stderr.split())}")
+    return {*done.stdout.split()} & {*ids}
+
+
+class SlurmPool:
+    """Gives jobs to SLURM, as one array.
+
+    Args:
+        folder: of the sweep.
+        command: what a job runs.
+        options: of submitit's SlurmExecutor, by its names.
+    """
+
+    interval = 2.0
+    stays = True
+
+    def __init__(self, folder: SweepFolder, command: Callable[[Job], list[str]], options: dict[str, Any]) -> None:
+        self.folder, self.command, self.options = folder, command, options
+        self.ids: dict[str, str] = {}
+
+    def adopt(self, jobs: Sequence[Job]) -> set[str]:
+        """Watch over those of ``jobs`` that SLURM still has from before; returns their names."""
+        noted = {job.name: self._id(job.name) for job in jobs}
+        there = alive([id for id in noted.values() if id])
+        self.ids |= {name: id for name, id in noted.items() if id in there}
+        return {*self.ids}
+
+    def _id(self, name: str) -> str:
+        path = self.folder.logs / f"{name}.slurm"
+        return path.read_text().strip() if path.exists() else ""
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue ``jobs``.
+
+        Raises:
+            UserError: SLURM does not take them.
+        """
+        if not jobs:
+            return
+        import submitit
+
+        for job in jobs:  # before a node can say otherwise
+            self.folder.note(job.name, queued=True)
+        scripts = self.folder.path / "slurm"
+        try:
+            executor = submitit.AutoExecutor(folder=scripts, cluster="slurm")
+            executor.update_parameters(
+                **{name if name in SHARED else f"slurm_{name}": value for name, value in self.options.items()}
+            )
+            tasks = [Task(self.folder.path, job.name, self.command(job)) for job in jobs]
+            submitted = executor.map_array(Task.__call__, tasks)
+        except Exception as error:  # submitit's own kinds
+            raise UserError(f"hydra/launcher=slurm: {' '.join(str(error).split())}") from error
+        for job, there in zip(jobs, submitted, strict=True):
+            self.ids[job.name] = there.job_id
+            (self.folder.logs / f"{job.name}.slurm").write_text(there.job_id)
+
+    def poll(self) -> set[str]:
+        """The names of the jobs that are not through."""
+        there = alive([*self.ids.values()])
+        left = {name for name, id in self.ids.items() if id in there}
+        self.ids = {name: self.ids[name] for name in left}
+        return left
+
+    def stop(self) -> None:
+        """Cancel all."""
+        if self.ids:
+            subprocess.run(["scancel", *self.ids.values()], check=False, timeout=60)
+
+    kill = stop

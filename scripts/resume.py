@@ -1,0 +1,31 @@
+"""Go on with a sweep, as its command would: what is finished is left alone, what is not goes on from its checkpoint.
+
+python scripts/resume.py outputs/sweeps/NAME [hydra.launcher.n_jobs=4 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from minerva.config import cli
+from minerva.sweeps.folder import SweepFolder
+
+ROOT = Path(__file__).parent.parent
+
+
+@cli
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweep", type=Path, help="a sweep's directory")
+    parser.add_argument("override", nargs="*", help="of the launcher, beside those that it was begun with")
+    args = parser.parse_args()
+    command = SweepFolder(args.sweep.absolute()).manifest["command"]
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, *command, *args.override])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Sweeps of real runs, in processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from minerva.sweeps.folder import SweepFolder
+from tests.conftest import ROOT
+from tests.test_train import assert_same
+
+TINY = ("env=probe/constant", "trainer.total_steps=2560", "compile=false", "logger=[]")
+# Some seconds of training each, in which they can be met.
+LONG = (
+    "env=probe/continuous_action",
+    "trainer.total_steps=30_000",
+    "trainer.checkpoints=100",
+    "compile=false",
+    "logger=[]",
+)
+
+
+def sweep(python, folder: Path, *overrides: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return python("train.py", "-m", f"hydra.sweep.dir={folder}", *overrides, PYTHONPATH=".", **env)
+
+
+def states(folder: Path) -> dict[str, str]:
+    """Statuses by name, in the words of the directory alone."""
+    there = SweepFolder(folder)
+    return {job.name: there.state(job).status for job in there.jobs()}
+
+
+def only(folder: Path, text: str) -> Path:
+    """The run directory whose name has ``text``."""
+    (found,) = (folder / job.name for job in SweepFolder(folder).jobs() if text in job.name)
+    return found
+
+
+def test_what_is_finished_is_not_run_again_and_what_is_new_is_added(python, tmp_path):
+    folder = tmp_path / "sweep"
+    done = sweep(python, folder, *TINY, "seed=0,1")
+    assert done.returncode == 0, done.stderr
+    assert [*states(folder).values()] == ["finished"] * 2
+    assert (only(folder, "seed=0") / "metrics.csv").read_text() != (only(folder, "seed=1") / "metrics.csv").read_text()
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/run.json")}
+
+    done = sweep(python, folder, "seed=1,2,0", *TINY)  # in another order
+    assert done.returncode == 0, done.stderr
+    assert "3 jobs: 1 queued, 2 finished; 1 to run" in done.stderr
+    assert re.search(r"seed=2.* finished +1\.0 ", done.stderr)
+    assert [*states(folder).values()] == ["finished"] * 3
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing was run again"
+
+
+def test_a_job_with_other_values_is_refused_and_the_difference_shown(python, tmp_path):
+    folder = tmp_path / "sweep"
+    assert sweep(python, folder, *TINY, "seed=0").returncode == 0
+    manifest = folder / "sweep.json"
+    manifest.write_text(manifest.read_text().replace('"algo.gamma": 0.5', '"algo.gamma": 0.25'))  # as a year ago, say
+    done = sweep(python, folder, *TINY, "seed=0,1")
+    assert done.returncode == 1
+    assert "was begun with algo.gamma=0.25, and now has algo.gamma=0.5" in done.stderr
+    assert len(states(folder)) == 1
+
+
+def test_one_mistake_stops_all_before_there_is_a_directory(python, tmp_path):
+    done = sweep(python, tmp_path / "sweep", *TINY, "seed=0,1", "algo.gamma=0.9,1.5")
+    assert done.returncode == 1
+    assert done.stderr == "error: algo.gamma=1.5: allowed is from 0 to 1\n"
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("hydra.launcher.retry=some", "hydra.launcher.retry=some: allowed is one of failed, none, all"),
+        ("hydra.launcher.n_jobs=0", "hydra.launcher.n_jobs=0: allowed is at least 1"),
+        ("hydra.launcher.wait=false", "hydra.launcher.wait=false: allowed with hydra/launcher=slurm"),
+        ("hydra.launcher.jobs=2", "hydra.launcher.jobs: there is no such key"),
+        ("hydra/launcher=slurm", "hydra/launcher=slurm: there is no sbatch here"),
+    ],
+)
+def test_a_mistake_in_the_launcher_is_one_line(python, tmp_path, option, line):
+    if "slurm" in option and any((Path(path) / "sbatch").exists() for path in os.environ["PATH"].split(":")):
+        pytest.skip("there is an sbatch here")
+    done = sweep(python, tmp_path / "sweep", *TINY, "seed=0,1", option)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {line}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "sweep" / "sweep.json").exists()
+
+
+FAULTY = ("env=gymnasium/any", "+env.kwargs.fault=null", "env.num_envs=4", "algo.num_steps=16", "algo.minibatch_size=32",
+          "trainer.total_steps=2560", "trainer.eval_episodes=2", "trainer.final_eval_episodes=2", "compile=false", "logger=[]")  # fmt: skip
+
+
+def test_a_job_that_fails_stops_no_other_and_is_run_again(python, tmp_path):
+    folder = tmp_path / "sweep"
+    ids = "env.id=CartPole-v1,tests.envs.odd:odd/Faulty-v0,Nothing-v7"
+    given = [option for option in FAULTY if "kwargs" not in option]
+    done = sweep(python, folder, *given, ids, FAULT="die")
+    assert done.returncode == 1
+    assert sorted(states(folder).values()) == ["failed", "failed", "finished"]
+    assert re.search(r"Faulty-v0.*: failed: ended by SIGKILL; see .*\.log", done.stderr)
+    assert re.search(r"Nothing-v7.*: failed: env.id=Nothing-v7: cannot be made: .*; see .*\.log", done.stderr)
+    assert "error: 2 of 3 jobs are not finished" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+    finished = only(folder, "CartPole") / "run.json"
+    before = finished.stat().st_mtime_ns
+    again = sweep(python, folder, *given, ids, "hydra.launcher.retry=none")
+    assert again.returncode == 1
+    assert "2 failed, 1 finished; 0 to run" in again.stderr
+    again = sweep(python, folder, *given, ids)
+    assert again.returncode == 1, "one can never be made"
+    assert sorted(states(folder).values()) == ["failed", "finished", "finished"]
+    assert finished.stat().st_mtime_ns == before
+
+
+def test_all_are_run_again_from_their_beginning_if_so_wished_and_nothing_is_lost(python, tmp_path):
+    folder = tmp_path / "sweep"
+    assert sweep(python, folder, *TINY, "seed=0").returncode == 0
+    run = only(folder, "seed=0")
+    done = sweep(python, folder, *TINY, "seed=0", "hydra.launcher.retry=all")
+    assert done.returncode == 0, done.stderr
+    old = run.with_name(f"{run.name}.old1")
+    assert_same(old, run)
+    assert json.loads((run / "run.json").read_text())["history"] == []
+
+
+def begin(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    """A sweep whose jobs have written checkpoints."""
+    command = [sys.executable, "train.py", "-m", f"hydra.sweep.dir={folder}", *overrides]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    until = time.monotonic() + 60
+    while len([*folder.glob("*/checkpoints/last.pt")]) < 2:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return process
+
+
+def processes(folder: Path) -> list[str]:
+    """Command lines of the processes that have to do with ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if f"{folder}/" in line or f"{folder} " in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole") / "sweep"
+    command = [
+        sys.executable,
+        "train.py",
+        "-m",
+        f"hydra.sweep.dir={folder}",
+        *LONG,
+        "seed=0,1,2",
+        "hydra.launcher.n_jobs=2",
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_launcher_that_ends_leaves_no_process_and_its_sweep_goes_on_exactly(python, tmp_path, whole, number):
+    folder = tmp_path / "sweep"
+    given = (*LONG, "seed=0,1,2", "hydra.launcher.n_jobs=2")
+    process = begin(folder, *given)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    until = time.monotonic() + 30  # after SIGKILL the jobs are told by the kernel
+    while processes(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert processes(folder) == []
+    assert sorted(states(folder).values()) == ["interrupted", "interrupted", "queued"]
+    if number != signal.SIGKILL:
+        assert "go on with what is not finished:  python scripts/resume.py" in said
+
+    done = python("scripts/resume.py", folder)
+    assert done.returncode == 0, done.stderr
+    for seed in range(3):
+        assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
+
+
+def test_a_job_that_is_killed_goes_on_exactly(python, tmp_path, whole):
+    folder = tmp_path / "sweep"
+    process = begin(folder, *LONG, "seed=0,1,2", "hydra.launcher.n_jobs=2")
+    subprocess.run(["pkill", "-KILL", "-f", f"hydra.run.dir='{folder}/.*seed=1"], check=True)
+    assert process.wait(timeout=100) == 1
+    assert sorted(states(folder).values()) == ["failed", "finished", "finished"]
+    assert "ended by SIGKILL" in process.stderr.read()
+    assert sweep(python, folder, *LONG, "seed=0,1,2", "hydra.launcher.n_jobs=2").returncode == 0
+    for seed in range(3):
+        assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
+
+
+def test_a_second_launcher_is_refused_while_one_is_at_work(python, tmp_path):
+    folder = tmp_path / "sweep"
+    process = begin(folder, *LONG, "seed=0,1")
+    try:
+        done = sweep(python, folder, *LONG, "seed=0,1")
+        assert done.returncode == 1
+        assert done.stderr == f"error: hydra.sweep.dir={folder}: another launcher is at work there\n"
+        shown = python("scripts/status.py", folder)
+        assert shown.returncode == 0
+        assert re.search(r"seed=0.* running .*[\d,]+/30,000 .* \d:\d\d:\d\d", shown.stdout)
+        assert "2 jobs: 2 running" in shown.stdout
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_two_sweeps_without_a_name_do_not_share_a_directory(python):
+    done = [python("train.py", "--cfg", "hydra", "-p", "hydra.sweep.dir") for _ in range(2)]
+    places = [re.search(r"outputs/sweeps/\S+", one.stdout)[0] for one in done]
+    assert places[0] != places[1]
+
+
+def test_a_name_is_a_directory(python):
+    done = python("train.py", "sweep_name=mine", "--cfg", "all", "-p", "hydra.sweep.dir")
+    assert "outputs/sweeps/mine" in done.stdout
+
+
+def test_what_is_no_sweep_is_said(python, tmp_path):
+    for script in ("status", "resume"):
+        done = python(f"scripts/{script}.py", tmp_path)
+        assert done.returncode == 1
+        assert done.stderr == f"error: {tmp_path}: not a sweep, there is no sweep.json in it\n"
