@@ -12,11 +12,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from minerva.errors import UserError
 from minerva.signals import Stopped
@@ -35,9 +36,19 @@ def locked(run_dir: Path) -> bool:
         return False
     with open(run_dir / LOCK, "a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared with others who ask
         except OSError:
             return True
+    return False
+
+
+def lock_file(file: IO[str]) -> bool:
+    """Lock ``file`` until it is closed; False if another process has it, and not just asked whether somebody has."""
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.05)
     return False
 
 
@@ -67,11 +78,9 @@ class Run:
     def __enter__(self) -> Run:
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.run_dir / LOCK, "a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock_file(self._lock):
             self._lock.close()
-            raise UserError(f"hydra.run.dir={self.run_dir}: another process is training there") from None
+            raise UserError(f"hydra.run.dir={self.run_dir}: another process is training there")
         return self
 
     def begin(self, summary: str) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from minerva.config import cli
 from minerva.sweeps.folder import SweepFolder
 
-ROOT = Path(__file__).parent.parent
-
 
 @cli
 def main() -> None:
@@ -22,9 +20,10 @@ def main() -> None:
     parser.add_argument("sweep", type=Path, help="a sweep's directory")
     parser.add_argument("override", nargs="*", help="of the launcher, beside those that it was begun with")
     args = parser.parse_args()
-    command = SweepFolder(args.sweep.absolute()).manifest["command"]
-    os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, *command, *args.override])
+    manifest = SweepFolder(args.sweep.absolute()).manifest
+    if os.path.isdir(manifest["cwd"]):
+        os.chdir(manifest["cwd"])
+    os.execv(sys.executable, [sys.executable, *manifest["command"], *args.override])
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def main() -> None:
     def look() -> tuple[Group, bool]:
         states = {job.name: folder.state(job) for job in jobs}
         open_ = [name for name, state in states.items() if state.status != "finished"]
-        idle = open_ and not folder.launching() and not any(state.status == "running" for state in states.values())
+        going = {"running", "queued"} if folder.manifest["launcher"] == "slurm" else {"running"}
+        idle = open_ and not folder.launching() and not any(state.status in going for state in states.values())
         hint = [f"no launcher is at work here; go on with:  {resume(folder)}"] if idle else []
         return Group(table(states, folder), summary(states), *hint), bool(open_) and not idle
 

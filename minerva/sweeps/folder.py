@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import hashlib
 import itertools
 import json
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from minerva.errors import UserError
-from minerva.run import locked
+from minerva.run import lock_file, locked
+from minerva.signals import SIGNALS
 
 MANIFEST = "sweep.json"
 SILENT = 900  # seconds without a sign, after which a job on a machine whose locks are not seen here is taken for dead
+SAVED = tuple(128 + number for number in SIGNALS)  # what a run ends with that was asked to
 LONGEST = 150  # characters of a directory's name
 
 
@@ -123,7 +124,12 @@ class SweepFolder:
                 raise UserError(
                     f"{self.path / job.name}: was begun with {found[0]}, and now has {found[1]}; give that, or another sweep_name"
                 )
-        facts = {"command": list(command), "launcher": launcher, "jobs": [asdict(job) for job in there.values()]}
+        facts = {
+            "command": list(command),
+            "cwd": os.getcwd(),
+            "launcher": launcher,
+            "jobs": [asdict(job) for job in there.values()],
+        }
         temporary = self.path / f"{MANIFEST}.tmp"
         temporary.write_text(json.dumps(facts))
         os.replace(temporary, self.path / MANIFEST)
@@ -138,10 +144,8 @@ class SweepFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"hydra.sweep.dir={self.path}: another launcher is at work there") from None
+            if not lock_file(lock):
+                raise UserError(f"hydra.sweep.dir={self.path}: another launcher is at work there")
             yield
 
     def launching(self) -> bool:
@@ -180,14 +184,15 @@ class SweepFolder:
             total_steps=int(job.values.get("trainer.total_steps", 0)),
             **_progress(run_dir / "metrics.csv"),
         )
+        code = noted.get("code")
         if state.status == "finished":
             return state
-        if locked(run_dir) or self._gives_signs(run_dir, facts):
+        if locked(run_dir) or (code is None and self._gives_signs(run_dir, facts)):
             state.status, state.reason = "running", ""
         elif noted.get("queued"):
             state.status, state.reason = "queued", ""
-        elif facts.get("status") == "running" or (not facts and "code" in noted):
-            state.status, state.reason = "failed", self._last_words(job.name, noted.get("code"))
+        elif state.status == "running" or (code and code not in SAVED and state.status != "failed"):
+            state.status, state.reason = "failed", noted.get("reason") or self._last_words(job.name, code)
         return state
 
     @staticmethod

@@ -68,6 +68,7 @@ def run(
         UserError: another launcher is at work there, or a job's configuration is not what it was.
         SystemExit: a signal ended it; its code is 128 and the signal's number.
     """
+    jobs = [*{job.name: job for job in jobs}.values()]  # one of each
     with folder.only_one():
         folder.begin(command, kind, jobs)
         before = {job.name: folder.state(job) for job in jobs}
@@ -127,14 +128,14 @@ class _Watch:
             raise SystemExit(128 + self.received)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        if self.received and number == signal.SIGINT:
+        if self.stopping and number == signal.SIGINT:
             self.pool.kill()
         self.received = number
 
     def _goes_on(self) -> bool:
         """Decide what becomes of the jobs, now that a signal came. Returns whether there is something left to wait for."""
         answer = "" if self.received != signal.SIGINT or not sys.stdin.isatty() else self._ask()
-        if answer == "w":
+        if answer == "w" and self.received == signal.SIGINT:
             self.received = None
             return True
         if self.pool.stays and answer != "s":
@@ -155,6 +156,8 @@ class _Watch:
             )
         except (EOFError, KeyboardInterrupt):
             return ""
+        finally:
+            signal.signal(signal.SIGINT, self._note)
 
     def _tell(self, name: str, through: int) -> None:
         state = self.folder.state(self.jobs[name])

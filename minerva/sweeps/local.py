@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from minerva.auto import cores
+from minerva.run import locked
 from minerva.sweeps.folder import Job, SweepFolder
 
 
@@ -37,7 +38,7 @@ class LocalPool:
         command: what a job runs.
         n_jobs: at most so many at once; None for as many as there are cores, or GPUs.
         threads: of a job; None where a job may choose, which is one then.
-        cuda: whether each job needs a GPU.
+        cuda: whether each job needs a GPU of its own.
     """
 
     interval = 0.1
@@ -62,7 +63,7 @@ class LocalPool:
         self.running: dict[str, tuple[subprocess.Popen[bytes], Any]] = {}
 
     def adopt(self, jobs: Sequence[Job]) -> set[str]:
-        """None: they ended with their launcher."""
+        """None: they end with their launcher."""
         return set()
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -78,9 +79,13 @@ class LocalPool:
                 self.folder.note(name, code=process.returncode)
                 self.slots.append(slot)
                 del self.running[name]
-        while self.waiting and self.slots:
-            job, slot = self.waiting.popleft(), self.slots.popleft()
-            self.running[job.name] = self._start(job, *slot), slot
+        for job in list(self.waiting):
+            if not self.slots:
+                break
+            if not locked(self.folder.path / job.name):  # by one that still saves, after its launcher was killed
+                self.waiting.remove(job)
+                slot = self.slots.popleft()
+                self.running[job.name] = self._start(job, *slot), slot
         return {*self.running, *(job.name for job in self.waiting)}
 
     def stop(self) -> None:

@@ -49,6 +49,7 @@ class OptunaSweeper(Sweeper):
         Raises:
             UserError: Optuna is not installed; a value is not allowed; or all trials failed.
         """
+        assert self.config is not None
         try:
             import optuna
             from optuna.storages import JournalStorage
@@ -58,8 +59,11 @@ class OptunaSweeper(Sweeper):
         for key, value in (("n_trials", self.n_trials), ("batch", self.batch)):
             if value < 1:
                 raise UserError(f"hydra.sweeper.{key}={value}: allowed is at least 1")
+        if not self.config.hydra.launcher.get("wait", True):
+            raise UserError(
+                "hydra.launcher.wait=false: allowed is true with hydra/sweeper=optuna, which learns from each score"
+            )
         fixed, space = self._space(arguments)
-        assert self.config is not None
         folder = Path(str(self.config.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")

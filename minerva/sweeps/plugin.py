@@ -17,13 +17,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from minerva import config as configuration
 from minerva.errors import UserError
 from minerva.sweeps import launcher
 from minerva.sweeps.compose import Composer
 from minerva.sweeps.folder import Job, SweepFolder, job_name
+from minerva.trust import typed
 
 # Of the sweep, not of its jobs.
 NOT_OF_A_JOB = re.compile(r"[+~]*(sweep_name|sweep|hydra[./](sweep|sweeper|launcher|mode|run)\b.*?)(=|$)")
@@ -116,7 +117,6 @@ class SweepLauncher(Launcher):
     """
 
     kind = ""
-    all_must_finish = False  # else a job's failure is for the sweeper to see
 
     def __init__(self, retry: str, wait: bool, **options: Any) -> None:
         self.retry, self.wait, self.options = retry, wait, options
@@ -139,6 +139,7 @@ class SweepLauncher(Launcher):
         self.folder = SweepFolder(Path(str(config.hydra.sweep.dir)).absolute())
         self.composer = Composer(self.loader, config)
         self._planned: dict[tuple[str, ...], Job] = {}
+        self.unfinished: set[str] = set()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run what is not finished of the jobs that are made of ``job_overrides``; their scores.
@@ -155,11 +156,7 @@ class SweepLauncher(Launcher):
             launcher.say(f"look:  python scripts/status.py {shlex.quote(str(self.folder.path))}")
             return []
         launcher.report(self.folder, states)
-        unfinished = [name for name, state in states.items() if state.status != "finished"]
-        if unfinished and self.all_must_finish:
-            raise UserError(
-                f"{len(unfinished)} of {len(states)} jobs are not finished, as the table says; go on with:  {launcher.resume(self.folder)}"
-            )
+        self.unfinished |= {name for name, state in states.items() if state.status != "finished"}
         returned = []
         for job, overrides in zip(jobs, job_overrides, strict=True):
             state = states[job.name]
@@ -190,28 +187,34 @@ class SweepLauncher(Launcher):
         """The command of a single run."""
         hydra = [text for text in self.config.hydra.overrides.hydra if not NOT_OF_A_JOB.match(text)]
         sweep = [text for text in self.config.hydra.overrides.task if re.match(r"\+*sweep=", text)]
-        run_dir = str(self.folder.path / job.name).replace("'", "\\'")
-        where = [f"hydra.run.dir='{run_dir}'", "hydra.mode=RUN"]
-        return [sys.executable, sys.argv[0], *options(sys.argv[1:]), *hydra, *sweep, *job.overrides, *where]
+        where = [f"hydra.run.dir={_quoted(self.folder.path / job.name)}", "hydra.mode=RUN"]
+        return [sys.executable, sys.argv[0], *split(typed())[0], *hydra, *sweep, *job.overrides, *where]
 
     def _command(self) -> list[str]:
         """What resumes the sweep."""
-        own = [text for text in sys.argv[1:] if not re.match(r"(sweep_name|hydra\.sweep\.dir)=", text)]
-        return [sys.argv[0], *own, f"hydra.sweep.dir='{self.folder.path}'"]
+        once = r"(sweep_name|hydra\.sweep\.dir|hydra\.launcher\.retry)="
+        options, overrides = split(typed())
+        own = [text for text in overrides if not re.match(once, text)]
+        return [str(Path(sys.argv[0]).absolute()), "-m", *options, *own, f"hydra.sweep.dir={_quoted(self.folder.path)}"]
 
     def _pool(self, jobs: Sequence[Job]) -> launcher.Pool:
         raise NotImplementedError
 
 
-def options(arguments: Sequence[str]) -> list[str]:
-    """Those of ``arguments`` that say where Hydra finds configurations."""
-    kept, take = [], False
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "\\'") + "'"
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's options that say where it finds configurations, and the overrides: the latter must stand together."""
+    options, overrides, take = [], list[str](), False
     for argument in arguments:
-        name = argument.partition("=")[0]
-        if take or name in ("-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"):
-            kept.append(argument)
+        if take or argument.startswith("-c") or argument.startswith("--c"):
+            options.append(argument)
             take = not take and "=" not in argument
-    return kept
+        elif not argument.startswith("-"):
+            overrides.append(argument)
+    return options, overrides
 
 
 class LocalLauncher(SweepLauncher):
@@ -223,7 +226,7 @@ class LocalLauncher(SweepLauncher):
         from minerva.sweeps.local import LocalPool
 
         threads = max((job.values["threads"] for job in jobs if job.values["threads"] != "auto"), default=None)
-        cuda = any(str(job.values["device"]).startswith("cuda") for job in jobs)
+        cuda = any(job.values["device"] == "cuda" for job in jobs)  # with cuda:1 the user chose
         return LocalPool(self.folder, self._run, self.options["n_jobs"], threads, cuda)
 
 
@@ -259,14 +262,24 @@ class GridSweeper(BasicSweeper):
         jobs = self.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(texts), None)[0]
         if not jobs:
             raise UserError(f"{' '.join(texts)}: a sweep of no jobs; allowed is one value at least for each key")
-        if isinstance(self.launcher, SweepLauncher):
-            self.launcher.plan(jobs)
-            self.launcher.all_must_finish = True
+        ours = self.launcher if isinstance(self.launcher, SweepLauncher) else None
+        if ours:
+            ours.plan(jobs)
         else:
             compose = Composer(loader, self.config)
             for job in jobs:
                 configuration.check(compose(job))
-        return super().sweep(arguments)
-
-    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Done before."""
+        folder = Path(str(self.config.hydra.sweep.dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        size = self.max_batch_size or len(jobs)
+        assert self.launcher is not None
+        batches = [self.launcher.launch(jobs[i : i + size], initial_job_idx=i) for i in range(0, len(jobs), size)]
+        if ours and ours.unfinished:
+            raise UserError(
+                f"{len(ours.unfinished)} of {len(jobs)} jobs are not finished, as the table says; go on with:  "
+                f"{launcher.resume(ours.folder)}"
+            )
+        for result in [] if ours else [result for batch in batches for result in batch]:
+            _ = result.return_value  # raises, if it failed
+        return batches

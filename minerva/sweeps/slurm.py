@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ SHARED = {
     "tasks_per_node",
     "stderr_to_stdout",
 }
+PATIENCE = 600  # seconds in which SLURM may not answer
 
 
 @dataclass
@@ -60,11 +62,16 @@ class Task:
             for number in SIGNALS:
                 signal.signal(number, forward)  # in the place of submitit's own
             code = process.wait()
-        if code in (128 + signal.SIGUSR1, 128 + signal.SIGUSR2) and received:  # it was asked to make room, and saved
+        room = (signal.SIGUSR1, signal.SIGUSR2)
+        if received and code in (*(128 + number for number in room), *(-number for number in room)):
+            # It was asked to make room, and saved; or had not begun.
             folder.note(self.name, queued=True)
-            subprocess.run(["scontrol", "requeue", slurm_id()], check=True, timeout=60)
-            return
-        folder.note(self.name, code=code)
+            done = subprocess.run(["scontrol", "requeue", slurm_id()], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return
+            folder.note(self.name, code=code, reason=f"it saved, and could not be requeued: {done.stderr.strip()}")
+        else:
+            folder.note(self.name, code=code)
         if code:  # for SLURM to count it as failed
             raise RuntimeError(f"{self.name} ended with code {code}")
 
@@ -103,12 +110,14 @@ class SlurmPool:
         options: of submitit's SlurmExecutor, by its names.
     """
 
-    interval = 2.0
+    interval = 5.0
     stays = True
 
     def __init__(self, folder: SweepFolder, command: Callable[[Job], list[str]], options: dict[str, Any]) -> None:
         self.folder, self.command, self.options = folder, command, options
         self.ids: dict[str, str] = {}
+        self._missed: dict[str, int] = {}  # looks in a row that a job was not there
+        self._answered = time.monotonic()
 
     def adopt(self, jobs: Sequence[Job]) -> set[str]:
         """Watch over those of ``jobs`` that SLURM still has from before; returns their names."""
@@ -142,17 +151,34 @@ class SlurmPool:
             tasks = [Task(self.folder.path, job.name, self.command(job)) for job in jobs]
             submitted = executor.map_array(Task.__call__, tasks)
         except Exception as error:  # submitit's own kinds
+            for job in jobs:
+                self.folder.note(job.name, code=1, reason="SLURM did not take it")
             raise UserError(f"hydra/launcher=slurm: {' '.join(str(error).split())}") from error
         for job, there in zip(jobs, submitted, strict=True):
             self.ids[job.name] = there.job_id
             (self.folder.logs / f"{job.name}.slurm").write_text(there.job_id)
 
     def poll(self) -> set[str]:
-        """The names of the jobs that are not through."""
-        there = alive([*self.ids.values()])
-        left = {name for name, id in self.ids.items() if id in there}
-        self.ids = {name: self.ids[name] for name in left}
-        return left
+        """The names of the jobs that are not through.
+
+        Raises:
+            UserError: SLURM has not answered for ten minutes.
+        """
+        try:
+            there = alive([*self.ids.values()])
+            self._answered = time.monotonic()
+        except UserError:  # it is busy, or begins anew
+            if time.monotonic() - self._answered > PATIENCE:
+                raise
+            return {*self.ids}
+        for name, id in list(self.ids.items()):
+            self._missed[name] = 0 if id in there else self._missed.get(name, 0) + 1
+            if self._missed[name] > 1:  # not just between two states
+                del self.ids[name]
+                if self.folder.noted(name).get("queued"):
+                    why = f"SLURM had done with it before it began; {self.folder.path / 'slurm'} has more"
+                    self.folder.note(name, code=1, reason=why)
+        return {*self.ids}
 
     def stop(self) -> None:
         """Cancel all."""

@@ -105,6 +105,19 @@ def test_a_second_ctrl_c_ends_the_jobs_at_once(tmp_path, monkeypatch):
     assert code == 130
 
 
+def test_two_ctrl_c_leave_the_jobs_of_a_cluster_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+
+    class Twice(Pool):
+        def poll(self):
+            if self.polled == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().poll()
+
+    pool, code = run(tmp_path, lambda folder: Twice(folder, [signal.SIGINT], stays=True))
+    assert (pool.told, code) == ([], 130)
+
+
 def finish(folder: Path, name: str, status: str, **facts) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / "run.json").write_text(json.dumps({"status": status, "host": os.uname().nodename, **facts}))
@@ -147,6 +160,13 @@ def test_states_are_read_from_files_alone(tmp_path):
     os.utime(tmp_path / "seed=1" / "run.json", (long_ago, long_ago))
     assert folder.state(JOBS[1]).status == "failed"
 
+    folder.note("seed=1", code=-9)
+    os.utime(tmp_path / "seed=1" / "run.json")
+    assert folder.state(JOBS[1]).reason == "ended by SIGKILL", "whatever its signs of life say"
+
+    finish(tmp_path, "seed=2", "interrupted", reason="Stopped: SIGTERM")
+    folder.note("seed=2", code=143)
+    assert folder.state(JOBS[2]).status == "interrupted"
     folder.note("seed=2", code=1)
     folder.log("seed=2").write_text("something\nerror: env.id=X: cannot be made\ngo on\n")
     assert (folder.state(JOBS[2]).status, folder.state(JOBS[2]).reason) == ("failed", "env.id=X: cannot be made")

@@ -98,14 +98,48 @@ def test_a_mistake_in_the_launcher_is_one_line(python, tmp_path, option, line):
     assert not (tmp_path / "sweep" / "sweep.json").exists()
 
 
-FAULTY = ("env=gymnasium/any", "+env.kwargs.fault=null", "env.num_envs=4", "algo.num_steps=16", "algo.minibatch_size=32",
-          "trainer.total_steps=2560", "trainer.eval_episodes=2", "trainer.final_eval_episodes=2", "compile=false", "logger=[]")  # fmt: skip
+def test_a_sweep_of_a_saved_configuration_goes_on_too(python, tmp_path):
+    """Hydra sees a copy of it, which is gone when the launcher is."""
+    run, folder = tmp_path / "run", tmp_path / "sweep's"
+    assert python("train.py", *TINY, f"hydra.run.dir={run}").returncode == 0
+    given = ("-cp", str(run / ".hydra"), "-cn", "config", "seed=1,2", "hydra.launcher.retry=all")
+    quoted = str(folder).replace("'", "\\'")
+    done = python("train.py", "-m", *given, f"hydra.sweep.dir='{quoted}'")
+    assert done.returncode == 0, done.stderr
+    command = json.loads((folder / "sweep.json").read_text())["command"]
+    assert command[1:6] == ["-m", "-cp", str(run / ".hydra"), "-cn", "config"], "without retry=all"
+    (only(folder, "seed=2") / "run.json").unlink()
+    done = python("scripts/resume.py", folder)
+    assert done.returncode == 0, done.stderr
+    assert "1 finished; 1 to run" in done.stderr
+
+
+def test_equal_jobs_are_one(python, tmp_path):
+    done = sweep(python, tmp_path / "sweep", *TINY, "seed=0,0")
+    assert done.returncode == 0, done.stderr
+    assert [*states(tmp_path / "sweep").values()] == ["finished"]
+
+
+def test_a_failure_in_one_batch_stops_no_other(python, tmp_path):
+    folder = tmp_path / "sweep"
+    ids = (
+        "env=gymnasium/any",
+        "env.id=Nothing-v7,CartPole-v1",
+        "trainer.total_steps=4096",
+        "compile=false",
+        "logger=[]",
+    )
+    done = sweep(python, folder, *ids, "hydra.sweeper.max_batch_size=1")
+    assert done.returncode == 1
+    assert sorted(states(folder).values()) == ["failed", "finished"]
+    assert "error: 1 of 2 jobs are not finished" in done.stderr
 
 
 def test_a_job_that_fails_stops_no_other_and_is_run_again(python, tmp_path):
     folder = tmp_path / "sweep"
     ids = "env.id=CartPole-v1,tests.envs.odd:odd/Faulty-v0,Nothing-v7"
-    given = [option for option in FAULTY if "kwargs" not in option]
+    given = ("env=gymnasium/any", "env.num_envs=4", "algo.num_steps=16", "algo.minibatch_size=32", "trainer.total_steps=2560",
+             "trainer.eval_episodes=2", "trainer.final_eval_episodes=2", "compile=false", "logger=[]")  # fmt: skip
     done = sweep(python, folder, *given, ids, FAULT="die")
     assert done.returncode == 1
     assert sorted(states(folder).values()) == ["failed", "failed", "finished"]
