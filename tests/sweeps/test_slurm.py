@@ -123,11 +123,11 @@ def test_a_limit_of_one_minute_is_survived(tmp_path):
 
 def test_without_waiting_it_is_looked_at_and_gone_on_with_from_elsewhere(python, tmp_path):
     folder = tmp_path / "sweep"
-    done = sweep(python, folder, *SLURM, *LONG, "seed=0,1", "hydra.launcher.wait=false")
+    done = sweep(python, folder, *SLURM, *LONG, "trainer.total_steps=60_000", "seed=0,1", "hydra.launcher.wait=false")
     assert done.returncode == 0, done.stderr
     assert "look:  python scripts/status.py" in done.stderr
     assert set(states(folder).values()) <= {"queued", "running"}
-    again = sweep(python, folder, *SLURM, *LONG, "seed=0,1", "hydra.launcher.wait=false")
+    again = sweep(python, folder, *SLURM, *LONG, "trainer.total_steps=60_000", "seed=0,1", "hydra.launcher.wait=false")
     assert "0 to run, 2 are queued already" in again.stderr
     until(lambda: "running" in states(folder).values())
     shown = python("scripts/status.py", folder)
