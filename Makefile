@@ -24,7 +24,7 @@ test: setup ## the tests, in about eight minutes on two cores
 
 slurm: setup ## the tests that need a SLURM, with one that is brought up for them; as root, on Debian
 	scripts/slurm_test_cluster.sh up
-	. $${SLURM_ROOT:-/tmp/minerva-slurm}/env.sh && $(BIN)/python -m pytest -m slurm $(ARGS); \
+	. $${SLURM_ROOT:-/tmp/minerva-slurm}/env.sh && $(BIN)/python -m pytest -m 'slurm and not slow' $(ARGS); \
 		code=$$?; scripts/slurm_test_cluster.sh down; exit $$code
 
 check: setup ## lint, format and types
