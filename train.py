@@ -3,17 +3,17 @@
 import hydra
 from omegaconf import DictConfig
 
-from minerva import config
+from minerva import cli, config
 from minerva.run import Run
 
 config.register()
 
 
-@config.cli
+@cli.entry
 @hydra.main(config_path="conf", config_name="train", version_base="1.3")
 def main(cfg: DictConfig) -> float:
     """Train as ``cfg`` says; returns the final ``eval/return_mean``."""
-    with config.one_line_errors(), Run(config.run_dir()) as run:
+    with cli.one_line_errors(), Run(config.run_dir()) as run:
         config.check(cfg)
         config.settle(cfg, run.run_dir)
         import torch  # here, and not for --help, --cfg, tab completion and mistakes

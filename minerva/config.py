@@ -1,53 +1,36 @@
-"""From YAML to objects, and from a mistake to one clear line. The one module that knows Hydra; it imports no torch."""
+"""From YAML to objects. With minerva.cli and minerva.sweeps what knows Hydra; it imports no torch."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
-import signal
-import sys
 import textwrap
-import threading
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hydra._internal.utils import get_args_parser
 from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from minerva import auto, trust
+from minerva.cli import fail
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
 from minerva.run import has_checkpoint, locked
 from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identity, schema_of
-from minerva.signals import Stopped
 
 log = logging.getLogger(__name__)
 
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
-# What a command line, or a file that it names, may lead to on the way to a job.
-MISTAKES = (HydraException, OmegaConfBaseException, YAMLError, UserError, OSError, ValueError, RecursionError)
 FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
-# Whether the user wants tracebacks; HYDRA_FULL_ERROR is set for Hydra by cli() too, and inherited by child processes.
-FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1" and "MINERVA_ONE_LINE" not in os.environ
-
-LESS = "try fewer env.num_envs or algo.num_steps, or narrower network layers"
-
 _passed: set[str] = set()  # nodes of configurations that are all right
 
 HELP = """\
@@ -375,56 +358,3 @@ def _flat(node: Any, key: str) -> dict[str, Any]:
         return {k: v for name, child in node.items() for k, v in walk(child, f"{key}.{name}").items()}
 
     return walk(OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node, key)
-
-
-def cli(main: Callable[[], None]) -> Callable[[], None]:
-    """Show a user's mistake in one line on stderr and exit with 1; HYDRA_FULL_ERROR=1 shows the traceback as well."""
-
-    @functools.wraps(main)
-    def wrapped() -> None:
-        if not FULL_ERROR:
-            os.environ["HYDRA_FULL_ERROR"] = os.environ["MINERVA_ONE_LINE"] = "1"  # Hydra raises, and does not explain
-        try:
-            if any(argument.startswith(("-c", "--c")) for argument in sys.argv[1:]):
-                known, _ = get_args_parser().parse_known_args(sys.argv[1:])
-                trust.isolate(known.config_path, known.config_name, Path(sys.argv[0]).resolve())
-            main()
-        except MISTAKES as error:
-            fail(error)
-
-    return wrapped
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """The same for the body of a job; what is not the user's mistake keeps its traceback.
-
-    In a sweep the error goes on to the launcher, whose other jobs run on.
-    """
-    try:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and leave things as an error does
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        raise SystemExit(130) from None
-    except Stopped as stopped:
-        sys.stderr.write(f"{stopped}: saved and stopped\n")
-        raise SystemExit(stopped.code) from None
-    except Exception as error:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            raise
-        if isinstance(error, OmegaConfBaseException | UserError):
-            fail(error)
-        if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", str(error)):
-            fail(UserError(f"there is not enough memory here; {LESS}"))
-        traceback.print_exception(error)
-        raise SystemExit(1) from None
-
-
-def fail(error: Exception) -> NoReturn:
-    """Print one line that says what was wrong, and exit with 1."""
-    if FULL_ERROR:
-        traceback.print_exception(error)
-    sys.stderr.write(f"error: {explain(error)}\n")
-    raise SystemExit(1)

@@ -258,8 +258,8 @@ def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[st
             yield f"{key}{entry.name}={value}: {rule.refusal(refused[0])}"
 
 
-def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:
-    """Refuse to go on ``where`` a run of another identity was begun.
+def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str, elsewhere: str = "hydra.run.dir") -> None:
+    """Refuse to go on ``where`` a run of another identity was begun; the key ``elsewhere`` chooses another place.
 
     Raises:
         UserError: naming the first key that differs.
@@ -267,7 +267,7 @@ def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str) ->
     for key in sorted({*old, *new}):
         if old.get(key) != new.get(key):
             raise UserError(
-                f"{key}={new.get(key)}: {where} was begun with {key}={old.get(key)}; give that, or another hydra.run.dir"
+                f"{key}={new.get(key)}: {where} was begun with {key}={old.get(key)}; give that, or another {elsewhere}"
             )
 
 

@@ -31,6 +31,15 @@ from minerva.sweeps.folder import job_name
 
 ROOT = Path(__file__).parent.parent
 ENV = "dm_control/cheetah/run"
+SHORT = ("trainer.total_steps=200_000", "threads=1", "compile=false")  # a job of --sweeps
+SAVING = (
+    "the default run: {save_s:.2f} s of {total_s:.1f} s are spent on checkpoints of {checkpoint_mb:.1f} MB (without the last one): "
+    "{share:.2%}"
+)
+SWEEPS = (
+    "two jobs take {ratio:.2f} x the time of one ({two_s:.1f} s, {one_s:.1f} s); a thousand that are finished are composed, skipped and shown in "
+    "{thousand_s:.1f} s, and shown again by status.py in {status_s:.1f} s"
+)
 # CleanRL's means after 1M steps, from its documentation.
 RETURNS = {"dm_control/cheetah/run": 433.0, "dm_control/walker/walk": 393.0}
 
@@ -264,7 +273,7 @@ def saving(*extra: str) -> dict[str, float]:
     return {"save_s": last["time/save"], "total_s": total, "share": last["time/save"] / total, "checkpoint_mb": size}
 
 
-def sweeps(repeats: int, *extra: str) -> dict[str, float]:
+def sweeps(repeats: int) -> dict[str, float]:
     """Seconds of a sweep of one job and of two, in turns; and of one of a thousand that are finished, and of their table."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeats):
@@ -272,17 +281,8 @@ def sweeps(repeats: int, *extra: str) -> dict[str, float]:
             with tempfile.TemporaryDirectory() as folder:
                 began = time.perf_counter()
                 seeds = ",".join(map(str, range(jobs)))
-                run(
-                    [
-                        sys.executable,
-                        "train.py",
-                        "-m",
-                        f"env={ENV}",
-                        f"seed={seeds}",
-                        f"hydra.sweep.dir={folder}",
-                        *extra,
-                    ]
-                )
+                where = (f"seed={seeds}", f"hydra.sweep.dir={folder}")
+                run([sys.executable, "train.py", "-m", f"env={ENV}", *SHORT, *where])
                 seconds[jobs].append(time.perf_counter() - began)
     one, two = (statistics.median(seconds[jobs]) for jobs in (1, 2))
     with tempfile.TemporaryDirectory() as folder:
@@ -380,24 +380,16 @@ def main() -> None:
         if args.json:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
         return None
-    if args.sweeps:
-        cost = sweeps(args.repeats, "trainer.total_steps=200_000", "threads=1", "compile=false")
-        print(
-            f"two jobs take {cost['ratio']:.2f} x the time of one ({cost['two_s']:.1f} s, {cost['one_s']:.1f} s); a thousand that are finished are "
-            f"composed, skipped and shown in {cost['thousand_s']:.1f} s, and shown again by status.py in {cost['status_s']:.1f} s"
-        )
-        if args.json:
-            args.json.write_text(json.dumps(cost, indent=1) + "\n")
-        return None
-    if args.saving:
-        cost = saving()
-        print(
-            f"{ENV}, the default run: {cost['save_s']:.2f} s of {cost['total_s']:.1f} s are spent on checkpoints of {cost['checkpoint_mb']:.1f} MB "
-            f"(without the last one): {cost['share']:.2%}"
-        )
-        if args.json:
-            args.json.write_text(json.dumps(cost, indent=1) + "\n")
-        return None
+    for asked, measure_cost, sentence in (
+        (args.sweeps, lambda: sweeps(args.repeats), SWEEPS),
+        (args.saving, saving, SAVING),
+    ):
+        if asked:
+            cost = measure_cost()
+            print(sentence.format(**cost))
+            if args.json:
+                args.json.write_text(json.dumps(cost, indent=1) + "\n")
+            return None
     names = args.settings.split(",")
     if unknown := set(names) - set(SETTINGS):
         parser.error(f"--settings {','.join(sorted(unknown))}: allowed are {', '.join(SETTINGS)}")

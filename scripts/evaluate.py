@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 from minerva import config
-from minerva.errors import UserError
+from minerva.cli import entry
 
 
+@entry
 def main() -> None:
     """Print the mean return with its spread over episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -17,18 +18,15 @@ def main() -> None:
     args = parser.parse_args()
     if args.episodes < 1:
         parser.error(f"--episodes={args.episodes}: allowed is at least 1")
-    try:
-        from minerva.evaluator import Evaluator
-        from minerva.policy import load_policy
-        from minerva.seeding import derive
+    from minerva.evaluator import Evaluator
+    from minerva.policy import load_policy
+    from minerva.seeding import derive
 
-        policy = load_policy(args.run, args.checkpoint)
-        cfg = config.load(args.run)
-        env = config.build(cfg.env, num_envs=min(args.episodes, cfg.trainer.eval_episodes), stagger=0, on_hang=None)
-        evaluator = Evaluator(env=env, seed=derive(cfg.seed if args.seed is None else args.seed, "eval"))
-        metrics = evaluator(policy.algo, args.episodes, cfg.trainer.max_eval_steps)
-    except UserError as error:
-        config.fail(error)
+    policy = load_policy(args.run, args.checkpoint)
+    cfg = config.load(args.run)
+    env = config.build(cfg.env, num_envs=min(args.episodes, cfg.trainer.eval_episodes), stagger=0, on_hang=None)
+    evaluator = Evaluator(env=env, seed=derive(cfg.seed if args.seed is None else args.seed, "eval"))
+    metrics = evaluator(policy.algo, args.episodes, cfg.trainer.max_eval_steps)
     print(
         f"{args.checkpoint} checkpoint at step {policy.step:,}, {args.episodes} episodes: return "
         f"{metrics['eval/return_mean']:.1f} ± {metrics['eval/return_std']:.1f} "

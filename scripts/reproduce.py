@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from minerva import config
-from minerva.config import cli
+from minerva.cli import entry
 from minerva.errors import UserError
 from minerva.run import has_checkpoint
 
@@ -132,7 +132,7 @@ def surroundings(one: Path, other: Path) -> list[str]:
     ]
 
 
-@cli
+@entry
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run directory")

@@ -1,6 +1,8 @@
 """Go on with a sweep, as its command would: what is finished is left alone, what is not goes on from its checkpoint.
 
-python scripts/resume.py outputs/sweeps/NAME [hydra.launcher.n_jobs=4 ...]
+What is given beside it is the launcher's.
+
+    python scripts/resume.py outputs/sweeps/NAME [hydra.launcher.n_jobs=4 ...]
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ import os
 import sys
 from pathlib import Path
 
-from minerva.config import cli
+from minerva.cli import entry
 from minerva.sweeps.folder import SweepFolder
 
 
-@cli
+@entry
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path, help="a sweep's directory")

@@ -1,7 +1,9 @@
 """How far a sweep is: a table of its jobs, from its files alone, on any machine that sees them.
 
-python scripts/status.py outputs/sweeps/NAME            # once
-python scripts/status.py outputs/sweeps/NAME --watch    # again and again, until all are through
+Whoever sees the directory can ask.
+
+    python scripts/status.py outputs/sweeps/NAME            # once
+    python scripts/status.py outputs/sweeps/NAME --watch    # again and again, until all are through
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.live import Live
 
-from minerva.config import cli
+from minerva.cli import entry
 from minerva.sweeps.folder import SweepFolder
 from minerva.sweeps.launcher import resume
 from minerva.sweeps.table import summary, table
 
 
-@cli
+@entry
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path, help="a sweep's directory")

@@ -18,6 +18,7 @@ from typing import Any
 
 from minerva.errors import UserError
 from minerva.run import lock_file, locked
+from minerva.schema import same_identity
 from minerva.signals import SIGNALS
 
 MANIFEST = "sweep.json"
@@ -90,7 +91,6 @@ class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = path / "logs"
-        self._lock: Any = None
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -120,10 +120,7 @@ class SweepFolder:
         there = {job.name: job for job in self.jobs()} if (self.path / MANIFEST).exists() else {}
         for job in jobs:
             old = there.setdefault(job.name, job)
-            if found := different(old.values, job.values):
-                raise UserError(
-                    f"{self.path / job.name}: was begun with {found[0]}, and now has {found[1]}; give that, or another sweep_name"
-                )
+            same_identity(old.values, job.values, str(self.path / job.name), "sweep_name")
         facts = {
             "command": list(command),
             "cwd": os.getcwd(),
@@ -219,14 +216,6 @@ class SweepFolder:
         return (
             "ended without a word, as by SIGKILL or for want of memory" if code is None else f"ended with code {code}"
         )
-
-
-def different(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, str] | None:
-    """The first key whose values differ, as ``("algo.gamma=0.99", "algo.gamma=0.9")``."""
-    for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
-            return f"{key}={old.get(key)}", f"{key}={new.get(key)}"
-    return None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Protocol
 
-from rich.console import Console
-
 from minerva.sweeps.folder import Job, State, SweepFolder
 from minerva.sweeps.table import summary, table
 
@@ -148,6 +146,7 @@ class _Watch:
 
     def _ask(self) -> str:
         other = "[l]eave them in the queue, " if self.pool.stays else ""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C is an answer, too
         try:
             return (
                 input(f"the jobs: {other}[s]top them, they save first and can go on, or [w]ait on? ")
@@ -168,6 +167,8 @@ class _Watch:
 
 def report(folder: SweepFolder, states: dict[str, State]) -> None:
     """The table at the end, and what to do next."""
+    from rich.console import Console  # here, and not whenever Hydra begins
+
     Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 200).print(table(states, folder))
     say(summary(states))
     say(f"look again:  python scripts/status.py {shlex.quote(str(folder.path))}")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
-
-from rich.markup import escape
-from rich.table import Table
+from typing import Any
 
 from minerva.sweeps.folder import State, SweepFolder
 
 ORDER = ("failed", "interrupted", "running", "queued", "finished")
 COLOURS = {"failed": "red", "interrupted": "yellow", "running": "cyan", "finished": "green"}
-NAMED = 60  # jobs of one status that are named; of more, the first
 
 
-def table(states: Mapping[str, State], folder: SweepFolder) -> Table:
-    """A row for each job: its status, score, steps, time, what is left, and why it failed."""
+def table(states: Mapping[str, State], folder: SweepFolder) -> Any:
+    """A row for each job: its status, score, steps, time, what is left, and why it failed. One of rich's."""
+    from rich.markup import escape  # here, and not whenever Hydra begins
+    from rich.table import Table
+
     shown = Table("job", "status", "score", "steps", "time", "SPS", "left", "why, and where it says more", box=None)
     shown.columns[0].overflow = shown.columns[-1].overflow = "fold"
     for column in shown.columns[2:7]:

@@ -118,6 +118,18 @@ def test_two_ctrl_c_leave_the_jobs_of_a_cluster_alone(tmp_path, monkeypatch):
     assert (pool.told, code) == ([], 130)
 
 
+def test_ctrl_c_at_the_question_is_no_answer(tmp_path, monkeypatch):
+    def impatient(question: str) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+        raise AssertionError("it goes through")
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", impatient)
+    pool, code = run(tmp_path, lambda folder: Pool(folder, [signal.SIGINT], stays=True))
+    assert (pool.told, code) == ([], 130)
+
+
 def finish(folder: Path, name: str, status: str, **facts) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / "run.json").write_text(json.dumps({"status": status, "host": os.uname().nodename, **facts}))

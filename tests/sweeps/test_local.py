@@ -67,7 +67,8 @@ def test_a_job_with_other_values_is_refused_and_the_difference_shown(python, tmp
     manifest.write_text(manifest.read_text().replace('"algo.gamma": 0.5', '"algo.gamma": 0.25'))  # as a year ago, say
     done = sweep(python, folder, *TINY, "seed=0,1")
     assert done.returncode == 1
-    assert "was begun with algo.gamma=0.25, and now has algo.gamma=0.5" in done.stderr
+    assert "algo.gamma=0.5: " in done.stderr
+    assert "was begun with algo.gamma=0.25; give that, or another sweep_name" in done.stderr
     assert len(states(folder)) == 1
 
 
