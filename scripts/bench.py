@@ -7,7 +7,8 @@ rollouts after the first; start-up, compilation and memory are columns of their 
     python scripts/bench.py                                  # all settings, about 20 minutes
     python scripts/bench.py --settings S1,S3 --repeats 3 --json bench.json --figure bench.png
     python scripts/bench.py --returns                        # seconds from the command to a return, 3 seeds, about 10 minutes
-    python scripts/bench.py --sweeps                         # two jobs beside one, and a thousand that are finished, about 3 minutes
+    python scripts/bench.py --sweeps                         # the time of two jobs beside that of one, about 3 minutes
+    python scripts/bench.py --thousand                       # what a thousand jobs cost that do nothing, about 15 minutes
     python scripts/bench.py --saving                         # share of the time that saving takes in a default run, about 2 minutes
 """
 
@@ -27,8 +28,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from minerva.sweeps.folder import job_name
-
 ROOT = Path(__file__).parent.parent
 ENV = "dm_control/cheetah/run"
 SHORT = ("trainer.total_steps=200_000", "threads=1", "compile=false")  # a job of --sweeps
@@ -36,9 +35,10 @@ SAVING = (
     "the default run: {save_s:.2f} s of {total_s:.1f} s are spent on checkpoints of {checkpoint_mb:.1f} MB (without the last one): "
     "{share:.2%}"
 )
-SWEEPS = (
-    "two jobs take {ratio:.2f} x the time of one ({two_s:.1f} s, {one_s:.1f} s); a thousand that are finished are composed, skipped and shown in "
-    "{thousand_s:.1f} s, and shown again by status.py in {status_s:.1f} s"
+SWEEPS = "two jobs take {ratio:.2f} x the time of one ({two_s:.1f} s, {one_s:.1f} s)"
+THOUSAND = (
+    "a thousand jobs that do nothing take {launched_s:.0f} s: the first hundred {first_s:.1f} s, the last hundred {last_s:.1f} s; the same command "
+    "again is composed, skips them and shows them in {skipped_s:.1f} s, and status.py shows them in {status_s:.1f} s"
 )
 # CleanRL's means after 1M steps, from its documentation.
 RETURNS = {"dm_control/cheetah/run": 433.0, "dm_control/walker/walk": 393.0}
@@ -274,7 +274,7 @@ def saving(*extra: str) -> dict[str, float]:
 
 
 def sweeps(repeats: int) -> dict[str, float]:
-    """Seconds of a sweep of one job and of two, in turns; and of one of a thousand that are finished, and of their table."""
+    """Seconds of a sweep of one job and of two, in turns."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeats):
         for jobs in seconds:
@@ -285,25 +285,21 @@ def sweeps(repeats: int) -> dict[str, float]:
                 run([sys.executable, "train.py", "-m", f"env={ENV}", *SHORT, *where])
                 seconds[jobs].append(time.perf_counter() - began)
     one, two = (statistics.median(seconds[jobs]) for jobs in (1, 2))
+    return {"one_s": one, "two_s": two, "ratio": two / one}
+
+
+def thousand() -> dict[str, float]:
+    """What a sweep of a thousand jobs costs that do nothing; and what it costs to see that all are finished."""
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(1000):
-            job = Path(folder) / job_name([f"seed={seed}"])
-            job.mkdir()
-            (job / "run.json").write_text(json.dumps({"status": "finished", "score": 1.0}))
-            rows = "".join(f"{step},{step / 7},1.0,2.0,3.0,4.0\n" for step in range(5000, 1_000_001, 5000))
-            (job / "metrics.csv").write_text("step,charts/SPS,time/rollout,time/update,time/eval,time/save\n" + rows)
-        began = time.perf_counter()
-        run([sys.executable, "train.py", "-m", "seed=range(1000)", f"hydra.sweep.dir={folder}"])
-        launched = time.perf_counter()
-        run([sys.executable, "scripts/status.py", folder])
-        shown = time.perf_counter()
-    return {
-        "one_s": one,
-        "two_s": two,
-        "ratio": two / one,
-        "thousand_s": launched - began,
-        "status_s": shown - launched,
-    }
+        seconds = []
+        sweep = [sys.executable, "tests/stub.py", "-m", "seed=range(1000)", f"hydra.sweep.dir={folder}"]
+        for command in (sweep, sweep, [sys.executable, "scripts/status.py", folder]):
+            began = time.perf_counter()
+            run(command)
+            seconds.append(time.perf_counter() - began)
+        ended = sorted(path.stat().st_mtime for path in Path(folder).glob("logs/*.json"))
+    first, last = ended[100] - ended[0], ended[-1] - ended[-101]
+    return dict(zip(("launched_s", "skipped_s", "status_s"), seconds, strict=True)) | {"first_s": first, "last_s": last}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -355,7 +351,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers there")
     parser.add_argument("--figure", type=Path, help="and a picture there")
     parser.add_argument("--returns", action="store_true", help="measure the time to a return instead, of 3 seeds")
-    parser.add_argument("--sweeps", action="store_true", help="measure what the launcher costs instead")
+    parser.add_argument("--sweeps", action="store_true", help="measure two jobs beside one instead")
+    parser.add_argument("--thousand", action="store_true", help="measure what a thousand jobs cost instead")
     parser.add_argument(
         "--saving", action="store_true", help="measure what the checkpoints of a default run cost instead"
     )
@@ -383,6 +380,7 @@ def main() -> None:
     for asked, measure_cost, sentence in (
         (args.sweeps, lambda: sweeps(args.repeats), SWEEPS),
         (args.saving, saving, SAVING),
+        (args.thousand, thousand, THOUSAND),
     ):
         if asked:
             cost = measure_cost()

@@ -34,7 +34,9 @@ begin() { # NAME COMMAND...: a daemon in the foreground of a session of its own,
   echo $! >"$root/$name.pid"
 }
 
-running() { [ -s "$root/$1.pid" ] && kill -0 "$(cat "$root/$1.pid")" 2>/dev/null; }
+running() { # NAME: a process of that name, for the id may be another's by now
+  [ -s "$root/$1.pid" ] && [ "$(tr '\0' '\n' <"/proc/$(cat "$root/$1.pid")/cmdline" | head -1)" = "${1%%.*}" ]
+} 2>/dev/null
 
 await() { # WHAT COMMAND...
   local what=$1 left=600
@@ -76,7 +78,6 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf
 SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-SlurmctldParameters=preempt_send_user_signal
 JobRequeue=1
 KillWait=5
 AccountingStorageType=accounting_storage/slurmdbd
@@ -157,13 +158,10 @@ down() {
   [ -d "$root" ] || return 0
   export SLURM_CONF=$root/slurm.conf
   squeue -h -o %A 2>/dev/null | sort -u | xargs -r scancel 2>/dev/null || true
-  local name file pid left
+  local name pid left
   for name in $(cd "$root" && ls slurmd.n*.pid 2>/dev/null | sed 's/\.pid$//') slurmctld slurmdbd mariadbd munged; do
-    file=$root/$name.pid
-    [ -s "$file" ] || continue
-    pid=$(cat "$file")
-    # It may be another's by now.
-    [ "$(tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | head -1)" = "${name%%.*}" ] || continue
+    running "$name" || continue
+    pid=$(cat "$root/$name.pid")
     kill "$pid" 2>/dev/null || continue
     left=100
     while kill -0 "$pid" 2>/dev/null && [ $((left -= 1)) -gt 0 ]; do sleep 0.1; done

@@ -62,9 +62,9 @@ class Task:
             for number in SIGNALS:
                 signal.signal(number, forward)  # in the place of submitit's own
             code = process.wait()
-        room = (signal.SIGUSR1, signal.SIGUSR2)
-        if received and code in (*(128 + number for number in room), *(-number for number in room)):
-            # It was asked to make room, and saved; or had not begun.
+        wanted = received and code in (128 + received[0], -received[0])  # it ended because it was asked to
+        # SLURM does not requeue what ends by itself when it must make room, and what was cancelled must stay so.
+        if wanted and signal.SIGINT not in received and is_running(slurm_id()):
             folder.note(self.name, queued=True)
             done = subprocess.run(["scontrol", "requeue", slurm_id()], capture_output=True, text=True, check=False)
             if done.returncode == 0:
@@ -80,6 +80,12 @@ def slurm_id() -> str:
     """This task's, as squeue shows it."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array else os.environ["SLURM_JOB_ID"]
+
+
+def is_running(id: str) -> bool:
+    """Whether SLURM has a job as running, and not as one that is cancelled or out of time."""
+    command = ["squeue", "--noheader", "--jobs", id, "--format", "%T"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "RUNNING"
 
 
 def alive(ids: Sequence[str]) -> set[str]:
@@ -145,8 +151,10 @@ class SlurmPool:
         scripts = self.folder.path / "slurm"
         try:
             executor = submitit.AutoExecutor(folder=scripts, cluster="slurm")
+            others = {"requeue": True, **self.options.get("additional_parameters", {})}
+            options = self.options | {"additional_parameters": others}
             executor.update_parameters(
-                **{name if name in SHARED else f"slurm_{name}": value for name, value in self.options.items()}
+                **{name if name in SHARED else f"slurm_{name}": value for name, value in options.items()}
             )
             tasks = [Task(self.folder.path, job.name, self.command(job)) for job in jobs]
             submitted = executor.map_array(Task.__call__, tasks)

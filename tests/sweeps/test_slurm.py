@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.sweeps.test_local import LONG, TINY, only, states, sweep
 from tests.test_train import assert_same, rows
+from tests.test_wandb import home, server  # noqa: F401, fixtures
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1")
@@ -82,20 +85,86 @@ def test_a_job_that_is_killed_stops_no_other(tmp_path, whole, python):
         assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
 
 
-@pytest.mark.parametrize("way", ["USR2", "requeue"])
+def preempt(id: str) -> None:
+    """Have a job of a higher partition take all nodes; those that must make room are sent SIGTERM."""
+    subprocess.run(
+        ["sbatch", "-Q", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "true"], check=True
+    )
+
+
+def let_die(id: str) -> None:
+    """Kill all that runs on a job's node, and SLURM's own there, at once; then say what SLURM finds out after some minutes."""
+    node = subprocess.check_output(["squeue", "-h", "-j", id, "-o", "%N"], text=True).strip()
+    daemon = (Path(os.environ["SLURM_CONF"]).parent / f"slurmd.{node}.pid").read_text().strip()
+    of_jobs = [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/environ")
+        if f"SLURMD_NODENAME={node}" in _text(path).split("\0")
+    ]
+    jobs = subprocess.check_output(["squeue", "-h", "-w", node, "-o", "%A"], text=True).split()
+    steps = subprocess.check_output(["pgrep", "-f", rf"^slurmstepd: \[({'|'.join(jobs)})\."], text=True).split()
+    assert of_jobs
+    assert steps
+    subprocess.run(["kill", "-KILL", daemon, *steps, *of_jobs], check=False)  # some die of another's death
+    subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=died"], check=True)
+    subprocess.run(["scripts/slurm_test_cluster.sh", "up"], cwd=ROOT, check=True, capture_output=True)
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+WAYS = {
+    "a signal of SLURM's": lambda id: subprocess.run(["scancel", "--signal=USR2", id], check=True),
+    "scontrol requeue": lambda id: subprocess.run(["scontrol", "requeue", id], check=True),
+    "preemption": preempt,
+    "a node that dies": let_die,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_job_that_must_make_room_is_begun_again_and_goes_on_exactly(tmp_path, whole, way):
     folder = tmp_path / "sweep"
     launcher = begin(folder, *LONG, "seed=0,1", "threads=1")
     until(has_checkpoint(folder, "seed=1"))
-    id = slurm_id(folder, "seed=1")
-    command = ["scancel", "--signal=USR2", id] if way == "USR2" else ["scontrol", "requeue", id]
-    subprocess.run(command, check=True)
+    WAYS[way](slurm_id(folder, "seed=1"))
     said = launcher.communicate(timeout=200)[1]
     assert launcher.returncode == 0, said
     log = (folder / "logs" / f"{only(folder, 'seed=1').name}.log").read_text()
     assert "going on at step" in log
+    assert "SIGTERM: saved" in log or way != "preemption"
+    assert "saved and stopped" not in log or way != "a node that dies"
     for seed in range(2):
         assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
+
+
+def test_a_requeued_job_is_one_run_of_weights_and_biases(tmp_path, server):  # noqa: F811
+    folder = tmp_path / "sweep"
+    launcher = begin(folder, *LONG, "seed=0", "threads=1", "logger=[wandb]")
+    until(has_checkpoint(folder, "seed=0"))
+    WAYS["a signal of SLURM's"](slurm_id(folder, "seed=0"))
+    said = launcher.communicate(timeout=200)[1]
+    assert launcher.returncode == 0, said
+    run = only(folder, "seed=0")
+    assert "going on at step" in (folder / "logs" / f"{run.name}.log").read_text()
+    (id,) = server.lines
+    assert [step for step, _ in server.rows(id)] == rows(run)["step"].tolist()
+
+
+def test_a_job_that_is_cancelled_saves_and_stays_so_until_the_command_comes_again(python, tmp_path, whole):
+    folder = tmp_path / "sweep"
+    given = (*LONG, "seed=0,1", "threads=1")
+    launcher = begin(folder, *given)
+    until(has_checkpoint(folder, "seed=1"))
+    subprocess.run(["scancel", slurm_id(folder, "seed=1")], check=True)
+    said = launcher.communicate(timeout=200)[1]
+    assert launcher.returncode == 1
+    assert sorted(states(folder).values()) == ["finished", "interrupted"], said
+    done = sweep(python, folder, *SLURM, *given)
+    assert done.returncode == 0, done.stderr
+    assert_same(only(whole, "seed=1"), only(folder, "seed=1"))
 
 
 @pytest.mark.slow
