@@ -28,13 +28,12 @@ def main() -> None:
     parser.add_argument("--watch", action="store_true", help="keep looking")
     args = parser.parse_args()
     folder = SweepFolder(args.sweep)
-    jobs = folder.jobs()
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
 
     def look() -> tuple[Group, bool]:
-        states = {job.name: folder.state(job) for job in jobs}
+        states = folder.states()
         open_ = [name for name, state in states.items() if state.status != "finished"]
         going = {"running", "queued"} if folder.manifest["launcher"] == "slurm" else {"running"}
         idle = open_ and not folder.launching() and not any(state.status in going for state in states.values())

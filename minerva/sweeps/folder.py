@@ -111,6 +111,10 @@ class SweepFolder:
         """Of all commands that there were."""
         return [Job(**job) for job in self.manifest["jobs"]]
 
+    def states(self) -> dict[str, State]:
+        """What became of all jobs, by name."""
+        return {job.name: self.state(job) for job in self.jobs()}
+
     def begin(self, command: Sequence[str], launcher: str, jobs: Sequence[Job]) -> None:
         """Add ``jobs`` to what is there, and keep the command that resumes them.
 

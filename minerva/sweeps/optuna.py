@@ -14,7 +14,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from minerva.errors import UserError
-from minerva.sweeps.launcher import say
+from minerva.sweeps.launcher import report, say
+from minerva.sweeps.plugin import SweepLauncher
 
 
 class OptunaSweeper(Sweeper):
@@ -91,6 +92,8 @@ class OptunaSweeper(Sweeper):
                 else:
                     study.tell(trial, score)
             say(f"{sum(trial.state.is_finished() for trial in study.trials)}/{self.n_trials} trials")
+        if isinstance(self.launcher, SweepLauncher):
+            report(self.launcher.folder, self.launcher.folder.states())
         done = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
         if not done:
             raise UserError(f"{folder}: all {self.n_trials} trials failed, as the table says")

@@ -23,7 +23,7 @@ from minerva import config as configuration
 from minerva.errors import UserError
 from minerva.sweeps import launcher
 from minerva.sweeps.compose import Composer
-from minerva.sweeps.folder import Job, SweepFolder, job_name
+from minerva.sweeps.folder import Job, State, SweepFolder, job_name
 from minerva.trust import typed
 
 # Of the sweep, not of its jobs.
@@ -139,7 +139,7 @@ class SweepLauncher(Launcher):
         self.folder = SweepFolder(Path(str(config.hydra.sweep.dir)).absolute())
         self.composer = Composer(self.loader, config)
         self._planned: dict[tuple[str, ...], Job] = {}
-        self.unfinished: set[str] = set()
+        self.states: dict[str, State] = {}
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run what is not finished of the jobs that are made of ``job_overrides``; their scores.
@@ -155,8 +155,7 @@ class SweepLauncher(Launcher):
         if not self.wait:
             launcher.say(f"look:  python scripts/status.py {shlex.quote(str(self.folder.path))}")
             return []
-        launcher.report(self.folder, states)
-        self.unfinished |= {name for name, state in states.items() if state.status != "finished"}
+        self.states |= states
         returned = []
         for job, overrides in zip(jobs, job_overrides, strict=True):
             state = states[job.name]
@@ -165,6 +164,12 @@ class SweepLauncher(Launcher):
             done.return_value = state.score if state.status == "finished" else UserError(f"{job.name}: {state.reason}")
             returned.append(done)
         return returned
+
+    def report(self) -> list[str]:
+        """Show what became of all jobs launched; returns the names of those that are not finished."""
+        if self.wait:
+            launcher.report(self.folder, self.states)
+        return [name for name, state in self.states.items() if state.status != "finished"]
 
     def plan(self, job_overrides: Sequence[Sequence[str]]) -> list[Job]:
         """The jobs that are made of ``job_overrides``.
@@ -275,9 +280,9 @@ class GridSweeper(BasicSweeper):
         size = self.max_batch_size or len(jobs)
         assert self.launcher is not None
         batches = [self.launcher.launch(jobs[i : i + size], initial_job_idx=i) for i in range(0, len(jobs), size)]
-        if ours and ours.unfinished:
+        if ours and (unfinished := ours.report()):
             raise UserError(
-                f"{len(ours.unfinished)} of {len(jobs)} jobs are not finished, as the table says; go on with:  "
+                f"{len(unfinished)} of {len(jobs)} jobs are not finished, as the table says; go on with:  "
                 f"{launcher.resume(ours.folder)}"
             )
         for result in [] if ours else [result for batch in batches for result in batch]:
