@@ -171,7 +171,12 @@ def report(folder: SweepFolder, states: dict[str, State]) -> None:
 
     Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 200).print(table(states, folder))
     say(summary(states))
-    say(f"look again:  python scripts/status.py {shlex.quote(str(folder.path))}")
+    say(f"look again:  {status(folder)}")
+
+
+def status(folder: SweepFolder) -> str:
+    """The command that shows how far a sweep is."""
+    return f"python scripts/status.py {shlex.quote(str(folder.path))}"
 
 
 def resume(folder: SweepFolder) -> str:

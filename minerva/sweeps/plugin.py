@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from minerva.trust import typed
 
 # Of the sweep, not of its jobs.
 NOT_OF_A_JOB = re.compile(r"[+~]*(sweep_name|sweep|hydra[./](sweep|sweeper|launcher|mode|run)\b.*?)(=|$)")
+
+DETACHED = "MINERVA_DETACHED"  # tells a launcher that it is the one that another has begun, and to wait
 
 
 @dataclass
@@ -129,10 +132,6 @@ class SweepLauncher(Launcher):
         """
         if self.retry not in ("failed", "none", "all"):
             raise UserError(f"hydra.launcher.retry={self.retry}: allowed is one of failed, none, all")
-        if not self.wait and self.kind == "local":
-            raise UserError(
-                "hydra.launcher.wait=false: allowed with hydra/launcher=slurm, for here the jobs end with their launcher"
-            )
         if self.options.get("n_jobs") is not None and self.options["n_jobs"] < 1:
             raise UserError(f"hydra.launcher.n_jobs={self.options['n_jobs']}: allowed is at least 1")
         self.config, self.loader = config, hydra_context.config_loader
@@ -153,7 +152,7 @@ class SweepLauncher(Launcher):
             self.folder, jobs, pool, command=self._command(), kind=self.kind, retry=self.retry, wait=self.wait
         )  # fmt: skip
         if not self.wait:
-            launcher.say(f"look:  python scripts/status.py {shlex.quote(str(self.folder.path))}")
+            launcher.say(f"look:  {launcher.status(self.folder)}")
             return []
         self.states |= states
         returned = []
@@ -223,9 +222,32 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class LocalLauncher(SweepLauncher):
-    """Each job in a process of its own, so many at once."""
+    """Each job in a process of its own, so many at once.
+
+    The jobs end with their launcher. So who does not wait gives them one that needs no terminal.
+    """
 
     kind = "local"
+
+    def __init__(self, wait: bool, **options: Any) -> None:
+        super().__init__(wait=wait or bool(os.environ.pop(DETACHED, "")), **options)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run what is not finished, or have another process do it; the scores."""
+        if self.wait:
+            return super().launch(job_overrides, initial_job_idx)
+        with self.folder.only_one():
+            self.folder.begin(self._command(), self.kind, self.plan(job_overrides))
+        log = self.folder.path / "launcher.log"
+        with open(log, "ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, *self._command(), f"hydra.launcher.retry={self.retry}"],
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=os.environ | {DETACHED: "1"}, start_new_session=True,
+            )  # fmt: skip
+        launcher.say(f"process {process.pid} runs the jobs; what it says is in {log}")
+        launcher.say(f"have them save and end:  kill {process.pid}")
+        launcher.say(f"look:  {launcher.status(self.folder)}")
+        return []
 
     def _pool(self, jobs: Sequence[Job]) -> launcher.Pool:
         from minerva.sweeps.local import LocalPool
@@ -277,7 +299,8 @@ class GridSweeper(BasicSweeper):
         folder = Path(str(self.config.hydra.sweep.dir))
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        size = self.max_batch_size or len(jobs)
+        waits = ours is None or ours.wait
+        size = self.max_batch_size if self.max_batch_size and waits else len(jobs)
         assert self.launcher is not None
         batches = [self.launcher.launch(jobs[i : i + size], initial_job_idx=i) for i in range(0, len(jobs), size)]
         if ours and (unfinished := ours.report()):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,6 @@ def test_one_mistake_stops_all_before_there_is_a_directory(python, tmp_path):
     [
         ("hydra.launcher.retry=some", "hydra.launcher.retry=some: allowed is one of failed, none, all"),
         ("hydra.launcher.n_jobs=0", "hydra.launcher.n_jobs=0: allowed is at least 1"),
-        ("hydra.launcher.wait=false", "hydra.launcher.wait=false: allowed with hydra/launcher=slurm"),
         ("hydra.launcher.jobs=2", "hydra.launcher.jobs: there is no such key"),
         ("hydra/launcher=slurm", "hydra/launcher=slurm: there is no sbatch here"),
     ],
@@ -175,12 +175,17 @@ def begin(folder: Path, *overrides: str) -> subprocess.Popen[str]:
     """A sweep whose jobs have written checkpoints."""
     command = [sys.executable, "train.py", "-m", f"hydra.sweep.dir={folder}", *overrides]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-    until = time.monotonic() + 60
-    while len([*folder.glob("*/checkpoints/last.pt")]) < 2:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: len([*folder.glob("*/checkpoints/last.pt")]) == 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
     return process
+
+
+def until(met: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait."""
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def processes(folder: Path) -> list[str]:
@@ -221,16 +226,35 @@ def test_a_launcher_that_ends_leaves_no_process_and_its_sweep_goes_on_exactly(py
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
-    until = time.monotonic() + 30  # after SIGKILL the jobs are told by the kernel
-    while processes(folder) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert processes(folder) == []
+    until(lambda: not processes(folder), 30)  # after SIGKILL the jobs are told by the kernel
     assert sorted(states(folder).values()) == ["interrupted", "interrupted", "queued"]
     if number != signal.SIGKILL:
         assert "go on with what is not finished:  python scripts/resume.py" in said
 
     done = python("scripts/resume.py", folder)
     assert done.returncode == 0, done.stderr
+    for seed in range(3):
+        assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
+
+
+def test_who_does_not_wait_leaves_it_to_a_process_without_a_terminal(python, tmp_path, whole):
+    folder = tmp_path / "sweep"
+    given = (*LONG, "seed=0,1,2", "hydra.launcher.n_jobs=2", "hydra.launcher.wait=false")
+    done = sweep(python, folder, *given)
+    assert done.returncode == 0, done.stderr
+    pid = int(re.search(r"have them save and end:  kill (\d+)", done.stderr)[1])
+    until(lambda: len([*folder.glob("*/checkpoints/last.pt")]) == 2)
+    again = sweep(python, folder, *given)
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"error: hydra.sweep.dir={folder}: another launcher is at work there\n",
+    )
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not processes(folder))
+    assert sorted(states(folder).values()) == ["interrupted", "interrupted", "queued"]
+    assert python("scripts/resume.py", folder).returncode == 0
+    until(lambda: not processes(folder))
+    assert "3 jobs: 3 finished" in (folder / "launcher.log").read_text()
     for seed in range(3):
         assert_same(only(whole, f"seed={seed}"), only(folder, f"seed={seed}"))
 

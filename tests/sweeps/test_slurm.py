@@ -8,13 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.sweeps.test_local import LONG, TINY, only, states, sweep
+from tests.sweeps.test_local import LONG, TINY, only, states, sweep, until
 from tests.test_train import assert_same, rows
 from tests.test_wandb import home, server  # noqa: F401, fixtures
 
@@ -45,13 +44,6 @@ def begin(folder: Path, *overrides: str) -> subprocess.Popen[str]:
 def slurm_id(folder: Path, text: str) -> str:
     name = only(folder, text).name
     return (folder / "logs" / f"{name}.slurm").read_text()
-
-
-def until(met, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def has_checkpoint(folder: Path, text: str):
