@@ -17,7 +17,7 @@ from minerva.schema import AUTO
 
 log = logging.getLogger(__name__)
 
-KEYS = ("threads", "compile", "env.backend", "env.threads")  # where auto may stand
+KEYS = ("threads", "compile", "env.backend", "env.threads", "env.frame_stack")  # where auto may stand
 # Compiling takes as long as this many plain steps on a minibatch.
 WORTH = 10_000
 # Products of a minibatch below which a second thread costs more than it saves.
@@ -33,11 +33,12 @@ def settle(config: DictConfig, before: DictConfig | None = None) -> None:
     for key in KEYS:
         if before is not None and OmegaConf.select(config, key) == AUTO:
             OmegaConf.update(config, key, OmegaConf.select(before, key, default=AUTO))
-    env = config.env
+    env, backbone = config.env, config.network.get("backbone")
     _answer(config, "threads", lambda: min(cores(), 2) if _work(config) > WORK else 1)
     _answer(config, "compile", lambda: _worth_compiling(config))
     _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs))
     _answer(env, "threads", lambda: min(cores(), 8))
+    _answer(env, "frame_stack", lambda: int(backbone.get("seq_len", 1)) if backbone else 1)
     if config.compile and config.device == "cpu" and not _compiler():
         raise UserError("compile=true: there is no C++ compiler (g++) here; allowed is false, or auto")
 
@@ -62,13 +63,15 @@ def _rollout(config: DictConfig) -> int:
 
 def _work(config: DictConfig) -> int:
     """Products of weights and samples in the hidden layers, for a minibatch."""
+    if config.network.get("backbone"):
+        return 2 * WORK  # of convolutions, or of attention
     layers = [config.network.policy_layers, config.network.value_layers]
     weights = sum(a * b for widths in layers for a, b in itertools.pairwise(widths))
     return int(weights * (config.algo.minibatch_size or _rollout(config)))
 
 
 def _worth_compiling(config: DictConfig) -> bool:
-    if config.device != "cpu":
+    if config.device != "cpu" or config.network.get("backbone"):
         return False
     algo, rollout = config.algo, _rollout(config)
     passes = algo.get("update_epochs") or algo.get("m_steps")

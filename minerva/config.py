@@ -146,6 +146,12 @@ def build(node: DictConfig, **live: Any) -> Any:
     return trust.target(str(values.pop("_target_")))(**(values | live))
 
 
+def network(node: DictConfig, spec: Any) -> Any:
+    """Policy and value function for an environment of ``spec``, a :class:`minerva.types.EnvSpec`; their backbones are made of a node of its own."""
+    backbone = node.get("backbone")
+    return build(node, spec=spec, backbone=backbone and partial(build, backbone))
+
+
 def check(config: DictConfig, here: bool = True) -> None:
     """Refuse a configuration with a missing key, a wrong type, or a value out of range.
 
@@ -161,6 +167,8 @@ def check(config: DictConfig, here: bool = True) -> None:
         raise UserError(f"logger.{min(taken)}: allowed is another name, for there always is one of this")
     for group in (*FIXED, "trainer", *(f"logger.{name}" for name in config.logger)):
         _check_node(OmegaConf.select(config, group), f"{group}.")
+    if config.network.get("backbone") is not None:
+        _check_node(config.network.backbone, "network.backbone.")
     if problem := next(conflicts(config), None):
         raise UserError(problem)
     _check_device(config.device, here)
@@ -173,6 +181,8 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
     if not isinstance(node, DictConfig):
         raise UserError(f"{key[:-1]}={node}: allowed is a group of keys, as in conf/")
     schema = schema or schema_of(node, key.partition(".")[0])
+    if OmegaConf.is_missing(node, "_target_"):
+        raise UserError(f"{key}_target_: must be given, as {key}_target_=mypackage.MyClass")
     if schema is None and trust.allowed(str(node.get("_target_"))):
         return  # the user's own, which no schema knows
     if schema is None:

@@ -69,7 +69,7 @@ def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
     cfg = config.load(Path(run))
     env = config.build(cfg.env, num_envs=1, on_hang=None)
     env.close()
-    algo = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
+    algo = config.build(cfg.algo, network=config.network(cfg.network, env.spec), compile=False)
     try:
         put(saved, "algo", algo)
     except UserError as error:

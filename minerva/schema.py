@@ -15,6 +15,7 @@ MISSING: Any = "???"  # OmegaConf's word for a value that must be given
 AUTO = "auto"  # settled when a run begins, see minerva/auto.py
 LARGEST = 1e37  # of what has no other bound: well within float32, and no infinity
 LONG = 1e9  # seconds; much more is beyond Python's clocks
+ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
 MANY = 65_536  # of what takes memory for each: environments, units of a layer
 
 
@@ -154,6 +155,7 @@ class Env:
     kwargs: dict[str, Any] = field(default_factory=dict)
     num_envs: int = between(1, MANY)
     max_episode_steps: int | None = at_least(1)
+    frame_stack: Any = auto_or_between(1, 1024)
     stagger: int = at_least(0)
 
 
@@ -167,17 +169,41 @@ class Reward:
 @dataclass
 class ActorCritic:
     _target_: str = "minerva.networks.actor_critic.ActorCritic"
+    backbone: Any = MISSING
     policy_layers: list[int] = between(1, MANY)
     value_layers: list[int] = between(1, MANY)
     shared_encoder: bool = MISSING
-    activation: str = one_of("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
+    activation: str = one_of(*ACTIVATIONS)
+    init: str = one_of("orthogonal", "default")
+    layer_norm: bool = MISSING
+    head: str = one_of("gaussian", "squashed", "beta")
     initial_std: float = above(0)
     state_dependent_std: bool = MISSING
-    squash: bool = MISSING
+    std: str = one_of("exp", "softplus")
+    std_bounds: list[float] | None = above(0)
     normalize_observations: bool = MISSING
     symlog_observations: bool = MISSING
     observation_clip: float = above(0)
     popart_rate: float = above(0, 1)
+
+
+@dataclass
+class CNN:
+    _target_: str = "minerva.networks.cnn.CNN"
+    channels: list[int] = between(1, MANY)
+    kernels: list[int] = between(1, MANY)
+    strides: list[int] = between(1, MANY)
+    activation: str = one_of(*ACTIVATIONS)
+
+
+@dataclass
+class Transformer:
+    _target_: str = "minerva.networks.transformer.Transformer"
+    seq_len: int = between(1, 1024)
+    d_model: int = between(1, MANY)
+    heads: int = between(1, MANY)
+    layers: int = between(1, MANY)
+    dropout: float = between(0, 0.99)
 
 
 @dataclass
@@ -233,7 +259,9 @@ SCHEMAS: dict[str, type] = {
     "algo/ppo": PPO,
     "algo/vmpo": VMPO,
     "env/gymnasium": Env,
-    "network/mlp": ActorCritic,
+    "network/actor_critic": ActorCritic,
+    "network/cnn": CNN,
+    "network/transformer": Transformer,
     "trainer/default": Trainer,
     "logger/tensorboard": TensorBoard,
     "logger/wandb": WandB,
@@ -284,5 +312,13 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
         yield "algo.minibatch_size=1: allowed is at least 2 with algo.norm_adv=true, for one sample has no deviation"
     if (algo.get("minibatch_size") or 1) > rollout:
         yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"
+    if (bounds := network.get("std_bounds")) and (len(bounds) != 2 or bounds[0] >= bounds[1]):
+        yield f"network.std_bounds={bounds}: allowed is null, or two numbers of which the first is the smaller"
+    backbone = network.get("backbone") or {}
+    lengths = {name: len(backbone[name]) for name in ("channels", "kernels", "strides") if name in backbone}
+    if len({*lengths.values()}) > 1:
+        yield f"network.backbone.kernels={backbone['kernels']}: allowed are as many as channels={backbone['channels']} and strides={backbone['strides']}"
+    if backbone.get("heads") and backbone["d_model"] % backbone["heads"]:
+        yield f"network.backbone.heads={backbone['heads']}: allowed is a divisor of network.backbone.d_model={backbone['d_model']}"
     if network.get("shared_encoder") and network["value_layers"] != network["policy_layers"]:
         yield f"network.value_layers={network['value_layers']}: allowed is policy_layers={network['policy_layers']} with network.shared_encoder=true"

@@ -34,7 +34,9 @@ def typed() -> list[str]:
 
 def allowed(name: str, more: tuple[str, ...] = ()) -> bool:
     """Whether ``name``, of a module or of what is in one, is of a package that the user allows, or of ``more``."""
-    packages = [*more, *filter(None, os.environ.get(ALLOW, "").split(","))]
+    given = [argument.partition("=") for argument in typed()]
+    said = [value.partition(".")[0] for key, _, value in given if key.endswith("._target_")]
+    packages = [*more, *said, *filter(None, os.environ.get(ALLOW, "").split(","))]
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 

@@ -26,11 +26,13 @@ class EnvSpec:
         obs_shape: shape of one observation, without the batch.
         obs_dtype: ``"float32"``, or ``"uint8"`` for images.
         action: the action space; of one action, without the batch.
+        frame_stack: L, where an observation is the last L of the environment's, the first dimension of its shape; else 1.
     """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
-    action: spaces.Discrete | spaces.Box
+    action: spaces.Discrete | spaces.MultiDiscrete | spaces.Box
+    frame_stack: int = 1
 
 
 class Step(NamedTuple):

@@ -10,18 +10,14 @@ from gymnasium import spaces
 from minerva.arrays import numpy_function
 from minerva.networks.actor_critic import ActorCritic
 from minerva.types import EnvSpec
+from tests.conftest import actor_critic
 
 BOX = spaces.Box(np.float32([-2, -1]), np.float32([2, 3]))
 
 
 def network(action=BOX, shape=(5,), dtype="float32", **changes) -> ActorCritic:
-    values = {
-        "policy_layers": [16, 16], "value_layers": [16], "shared_encoder": False, "activation": "tanh", "initial_std": 0.7,
-        "state_dependent_std": False, "squash": False, "normalize_observations": True, "symlog_observations": True,
-        "observation_clip": 2.0, "popart_rate": 0.1,
-    }  # fmt: skip
-    torch.manual_seed(0)
-    made = ActorCritic(spec=EnvSpec(shape, dtype, action), **(values | changes))
+    values = {"policy_layers": [16, 16], "initial_std": 0.7, "symlog_observations": True, "observation_clip": 2.0}
+    made = actor_critic(EnvSpec(shape, dtype, action), **(values | changes))
     made.update_normalizer(3 + 5 * torch.randn(100, *shape))
     return made
 
@@ -30,7 +26,7 @@ def network(action=BOX, shape=(5,), dtype="float32", **changes) -> ActorCritic:
     "changes",
     [
         {},
-        {"squash": True},
+        {"head": "squashed"},
         {"state_dependent_std": True},
         {"activation": "relu"},
         {"normalize_observations": False},
@@ -97,6 +93,7 @@ import sys, torch
 from tests.test_arrays import network
 from tests.test_learner import data, regression
 from minerva.arrays import acting
+from tests.conftest import actor_critic
 net = network()
 acting(net, torch.device("cpu"), torch.zeros(1, 5), net.noise(1))()
 regression("adam", False)[1](torch.arange(20), *data())

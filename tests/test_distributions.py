@@ -1,10 +1,14 @@
 import math
 
+import numpy as np
 import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.stats
 import torch
 from torch import Tensor
 
-from minerva.distributions import Categorical, Gaussian, SquashedGaussian, quadrature
+from minerva.distributions import Beta, Categorical, Gaussian, MultiCategorical, SquashedGaussian, quadrature
 
 T, N, A, D = 5, 3, 4, 2
 CENTER, HALF_WIDTH = torch.tensor([2.0, -1.0]), torch.tensor([3.0, 0.4])
@@ -199,3 +203,132 @@ def test_only_squashing_makes_the_action_another_than_the_sample():
     torch.testing.assert_close(
         squashed(params).action(squashed(params).mode()), CENTER + HALF_WIDTH * params[..., :D].tanh()
     )
+
+
+SIZES = [3, 2, 4]
+
+
+def test_several_choices_are_independent_ones():
+    params, other = torch.randn(2, T, N, sum(SIZES))
+    ours, new = MultiCategorical(params, SIZES), MultiCategorical(other, SIZES)
+    theirs = [categorical(part) for part in params.split(SIZES, -1)]
+    sample = ours.sample()
+    assert sample.shape == ours.mode().shape == (T, N, 3)
+    assert sample.dtype == torch.int64
+    torch.testing.assert_close(
+        ours.log_prob(sample), sum(one.log_prob(part) for one, part in zip(theirs, sample.unbind(-1), strict=True))
+    )
+    torch.testing.assert_close(ours.entropy(), sum(one.entropy() for one in theirs))
+    divergences = [
+        torch.distributions.kl_divergence(one, categorical(part))
+        for one, part in zip(theirs, other.split(SIZES, -1), strict=True)
+    ]
+    torch.testing.assert_close(ours.kl(new)["kl"], sum(divergences))
+    assert torch.equal(ours.mode()[..., 2], params[..., 5:].argmax(-1))
+    many = MultiCategorical(params[0, 0].expand(20_000, -1), SIZES).sample()
+    for column, one in enumerate(theirs):
+        frequency = torch.bincount(many[:, column], minlength=SIZES[column]) / len(many)
+        torch.testing.assert_close(frequency, one.probs[0, 0], rtol=0, atol=0.015)
+
+
+# The logit of the mode, and the logarithm of the concentration.
+BETAS = [(0.0, -5.0), (0.0, 0.0), (1.5, 2.0), (-3.0, 3.0), (4.0, 1.0), (0.3, 6.0), (0.0, 9.0)]
+LOW, WIDTH = -2.0, 5.0
+
+
+def beta(logit: float, log_concentration: float) -> tuple[Beta, scipy.stats.rv_continuous]:
+    """Ours, and scipy's of the same alpha and beta, over the same range."""
+    mode, excess = 1 / (1 + math.exp(-logit)), math.exp(log_concentration)
+    params = torch.tensor([logit, log_concentration])
+    theirs = scipy.stats.beta(1 + excess * mode, 1 + excess * (1 - mode), LOW, WIDTH)
+    return Beta(params, torch.tensor([LOW]), torch.tensor([WIDTH])), theirs
+
+
+@pytest.mark.parametrize(("logit", "log_concentration"), BETAS)
+def test_beta_equals_scipys(logit, log_concentration):
+    ours, theirs = beta(logit, log_concentration)
+    sample = torch.linspace(0.01, 0.99, 50)[:, None]
+    expected = theirs.logpdf(ours.action(sample).numpy().astype(np.float64)).squeeze(-1)
+    np.testing.assert_allclose(ours.log_prob(sample).numpy(), expected, rtol=1e-4, atol=1e-3)
+    assert ours.entropy().item() == pytest.approx(theirs.entropy(), abs=1e-4)
+    assert LOW <= ours.action(ours.mode()).item() <= LOW + WIDTH
+    best = scipy.optimize.minimize_scalar(
+        lambda x: -theirs.logpdf(x), bounds=(LOW, LOW + WIDTH), method="bounded", options={"xatol": 1e-8}
+    )
+    if log_concentration > -4:  # else it is flat
+        assert ours.action(ours.mode()).item() == pytest.approx(best.x, abs=1e-3)
+
+
+@pytest.mark.parametrize(("logit", "log_concentration"), BETAS)
+def test_beta_samples_follow_scipys(logit, log_concentration):
+    ours, theirs = beta(logit, log_concentration)
+    many = Beta(ours.params.expand(20_000, 2), ours.low, ours.width)
+    sample = many.sample()
+    assert not sample.requires_grad
+    assert ((sample > 0) & (sample < 1)).all()
+    test = scipy.stats.kstest(many.action(sample).numpy().squeeze(-1).astype(np.float64), theirs.cdf)
+    assert test.pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("logit", "log_concentration"), BETAS)
+def test_beta_kl_equals_the_integral(logit, log_concentration):
+    (ours, theirs), (new, others) = beta(logit, log_concentration), beta(0.4, 1.2)
+    inside = (LOW + 1e-9, LOW + WIDTH - 1e-9)
+    points = [theirs.ppf(q) for q in (0.001, 0.5, 0.999)]
+    integral, _ = scipy.integrate.quad(
+        lambda x: theirs.pdf(x) * (theirs.logpdf(x) - others.logpdf(x)), *inside, points=points, limit=500
+    )
+    assert ours.kl(new)["kl"].item() == pytest.approx(integral, rel=1e-4, abs=1e-5)
+    assert ours.kl(ours)["kl"].item() == 0
+
+
+def test_beta_of_several_dimensions_is_the_product():
+    params = torch.randn(T, N, 2 * D)
+    low, width = torch.tensor([0.0, -1.0]), torch.tensor([3.0, 0.4])
+    both = Beta(params, low, width)
+    sample = both.sample()
+    assert sample.shape == both.mode().shape == (T, N, D)
+    each = [Beta(params[..., [d, D + d]], low[[d]], width[[d]]) for d in range(D)]
+    expected = sum(one.log_prob(sample[..., [d]]) for d, one in enumerate(each))
+    torch.testing.assert_close(both.log_prob(sample), expected)
+    torch.testing.assert_close(both.entropy(), sum(one.entropy() for one in each))
+
+
+def integral(distribution, low: float, high: float) -> float:
+    """Of the density over an interval of actions' pre-images, where the action is ``distribution.action``."""
+    grid = torch.linspace(low, high, 200_001, dtype=torch.float64)[:, None]
+    action = distribution.action(grid).squeeze(-1)
+    density = distribution.log_prob(grid).exp()
+    return float(torch.trapezoid(density.double(), action.double()))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "bounds"),
+    [
+        (Gaussian(torch.tensor([0.3, -0.5], dtype=torch.float64)), (-8, 8)),
+        (
+            SquashedGaussian(
+                torch.tensor([0.3, -0.5], dtype=torch.float64),
+                torch.tensor([1.0], dtype=torch.float64),
+                torch.tensor([2.0], dtype=torch.float64),
+                quadrature(),
+            ),
+            (-8, 8),
+        ),
+        (
+            Beta(
+                torch.tensor([0.5, 1.5], dtype=torch.float64),
+                torch.tensor([LOW], dtype=torch.float64),
+                torch.tensor([WIDTH], dtype=torch.float64),
+            ),
+            (1e-9, 1 - 1e-9),
+        ),
+    ],
+    ids=["gaussian", "squashed", "beta"],
+)
+def test_densities_integrate_to_one_and_entropies_to_their_expectations(distribution, bounds):
+    assert integral(distribution, *bounds) == pytest.approx(1, abs=1e-6)
+    grid = torch.linspace(*bounds, 200_001, dtype=torch.float64)[:, None]
+    log_prob, action = distribution.log_prob(grid), distribution.action(grid).squeeze(-1)
+    entropy = -torch.trapezoid(log_prob.exp() * log_prob, action)
+    assert distribution.entropy().item() == pytest.approx(float(entropy), abs=1e-5)

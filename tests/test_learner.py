@@ -167,7 +167,7 @@ SLOW = pytest.mark.slow
         pytest.param(VMPO, "discrete", {}, marks=SLOW),
         pytest.param(VMPO, "continuous", {"minibatch_size": None, "max_grad_norm": 0.1}, marks=SLOW),
         pytest.param(VMPO, "continuous", {"network": {"shared_encoder": True}}, marks=SLOW),
-        pytest.param(VMPO, "continuous", {"network": {"squash": True, "state_dependent_std": True}}, marks=SLOW),
+        pytest.param(VMPO, "continuous", {"network": {"head": "squashed", "state_dependent_std": True}}, marks=SLOW),
     ],
 )
 def test_an_update_is_the_same_compiled(algorithm, kind, changes):

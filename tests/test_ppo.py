@@ -11,28 +11,14 @@ from gymnasium import spaces
 
 from minerva import learner
 from minerva.algos.ppo import PPO
-from minerva.networks.actor_critic import ActorCritic
 from minerva.types import EnvSpec, Rollout
+from tests.conftest import actor_critic
 
 ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-1, 1, (2,), np.float32)}
 
 
 def make(kind: str = "continuous", **changes) -> PPO:
-    torch.manual_seed(0)
-    network = ActorCritic(
-        spec=EnvSpec((4,), "float32", ACTIONS[kind]),
-        policy_layers=[8],
-        value_layers=[8, 8],
-        activation="tanh",
-        shared_encoder=False,
-        initial_std=1.0,
-        state_dependent_std=False,
-        squash=False,
-        normalize_observations=True,
-        symlog_observations=False,
-        observation_clip=10.0,
-        popart_rate=0.1,
-    )
+    network = actor_critic(EnvSpec((4,), "float32", ACTIONS[kind]), value_layers=[8, 8])
     values = {
         "num_steps": 8, "update_epochs": 2, "minibatch_size": 6, "gamma": 0.9, "advantage": "gae", "gae_lambda": 0.8,
         "norm_adv": True, "clip_coef": 0.2, "clip_vloss": None, "ent_coef": 0.01, "vf_coef": 0.5, "norm_value": False,

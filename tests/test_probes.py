@@ -29,7 +29,7 @@ def learn(algo: str, probe: str, *overrides: str):
     seed_everything(cfg.seed, torch.device("cpu"))
     auto.settle(cfg)
     env = config.build(cfg.env, on_hang=None)
-    agent = config.build(cfg.algo, network=config.build(cfg.network, spec=env.spec), compile=False)
+    agent = config.build(cfg.algo, network=config.network(cfg.network, env.spec), compile=False)
     reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
     collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))
     steps = agent.horizon * env.num_envs
@@ -83,9 +83,9 @@ def test_the_better_action(algo):
     ("algo", "overrides"),
     [
         ("ppo", ()),
-        ("ppo", ("network.squash=true",)),
+        ("ppo", ("network.head=squashed",)),
         ("vmpo", ()),
-        ("vmpo", ("network.squash=true", "network.state_dependent_std=true")),
+        ("vmpo", ("network.head=squashed", "network.state_dependent_std=true")),
     ],
     ids=str,
 )

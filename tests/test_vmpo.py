@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 
 from minerva.algos.vmpo import VMPO
-from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import discounted_returns, gae
 from minerva.types import EnvSpec, Rollout
+from tests.conftest import actor_critic
 from tests.test_ppo import watch_gradients
 
 ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-1, 1, (2,), np.float32)}
@@ -34,12 +34,6 @@ OF_A_HEAD = {
 
 
 def make(kind: str = "continuous", *, network: dict | None = None, **changes) -> VMPO:
-    torch.manual_seed(0)
-    layers = {
-        "policy_layers": [8], "value_layers": [8], "shared_encoder": False, "activation": "tanh", "initial_std": 1.0,
-        "state_dependent_std": False, "squash": False, "normalize_observations": True, "symlog_observations": False,
-        "observation_clip": 10.0, "popart_rate": 0.1,
-    }  # fmt: skip
     values = {
         "num_steps": 8, "m_steps": 2, "minibatch_size": 6, "target_period": 1, "gamma": 0.9, "advantage": "gae",
         "gae_lambda": 0.8, "norm_adv": True, "topk_fraction": 0.5, "temperature": "solve", "temperature_init": 1.0,
@@ -49,7 +43,7 @@ def make(kind: str = "continuous", *, network: dict | None = None, **changes) ->
         "max_grad_norm": None, "value_max_grad_norm": None, "compile": False,
     }  # fmt: skip
     spec = EnvSpec((4,), "float32", ACTIONS[kind])
-    return VMPO(network=ActorCritic(spec=spec, **(layers | (network or {}))), **(values | changes))
+    return VMPO(network=actor_critic(spec, **(network or {})), **(values | changes))
 
 
 def collect(vmpo: VMPO, steps: int = 8, envs: int = 2, reward_scale: float = 1.0) -> Rollout:
@@ -145,8 +139,8 @@ def test_the_covariance_is_not_bounded_by_the_mean_nor_the_mean_by_the_covarianc
         old = (new + change).detach()
         _, losses = vmpo._losses(obs, torch.zeros(5, 2), old, torch.zeros(5), torch.zeros(5))
         assert losses[f"loss/policy_kl_{still}_pen"].item() == pytest.approx(0, abs=1e-6)
-        gradient = torch.autograd.grad(losses["loss/policy"], vmpo.network.policy_head.parameters(), allow_unused=True)
-        log_std, mean_bias = gradient[0], gradient[2]
+        head = vmpo.network.policy_head
+        log_std, mean_bias = torch.autograd.grad(losses["loss/policy"], (head.log_std.vector, head.mean.bias))
         assert (mean_bias if still == "mean" else log_std).abs().max() < 1e-6
         assert (log_std if still == "mean" else mean_bias).abs().min() > 0.01
 
@@ -212,7 +206,7 @@ def test_policy_and_value_have_learning_rates_of_their_own(still, shared):
 
 
 def test_metrics_are_what_they_say():
-    vmpo = make(network={"squash": True}, learning_rate=0.05)
+    vmpo = make(network={"head": "squashed"}, learning_rate=0.05)
     before = torch.cat([p.detach().flatten() for p in vmpo.network.parameters()])
     batch = collect(vmpo)
     advantage, target = gae(
@@ -476,7 +470,7 @@ def test_optimizer_by_name(name):
 
 OPTIONS = [
     {"network": {"shared_encoder": True}},
-    {"network": {"squash": True, "state_dependent_std": True}},
+    {"network": {"head": "squashed", "state_dependent_std": True}},
     {"minibatch_size": None, "m_steps": 3},
     {"advantage": "dae", "norm_value": True},
     {"advantage": "returns", "temperature": "gradient"},

@@ -185,12 +185,16 @@ def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, Ca
     return shape, "float32", lambda obs: spaces.flatten(space, obs)
 
 
-def _action(id: str, space: spaces.Space) -> tuple[int, spaces.Discrete | spaces.Box]:
+def _action(id: str, space: spaces.Space) -> tuple[Any, spaces.Discrete | spaces.MultiDiscrete | spaces.Box]:
     """The number of the first action, and the space without that offset and with true infinities."""
     if isinstance(space, spaces.Discrete):
         return int(space.start), spaces.Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        return space.start, spaces.MultiDiscrete(space.nvec)
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         low = np.where(space.low <= -UNBOUNDED, -np.inf, space.low).astype(space.dtype)
         high = np.where(space.high >= UNBOUNDED, np.inf, space.high).astype(space.dtype)
         return 0, spaces.Box(low, high, dtype=space.dtype.type)
-    raise UserError(f"env.id={id}: action space {space} is not supported; allowed: Discrete, and Box of one dimension")
+    raise UserError(
+        f"env.id={id}: action space {space} is not supported; allowed: Discrete, and MultiDiscrete and Box of one dimension"
+    )

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from minerva.envs.guarded import Guard, GuardedVectorEnv
+from minerva.envs.stacked import StackedVectorEnv
 from minerva.errors import UserError
 from minerva.fidelity import refusal
 from minerva.types import VectorEnv
@@ -24,6 +25,7 @@ def make(
     kwargs: Mapping[str, Any],
     num_envs: int,
     max_episode_steps: int | None,
+    frame_stack: int,
     stagger: int,
     on_hang: Callable[[str], None] | None,
 ) -> VectorEnv:
@@ -38,6 +40,7 @@ def make(
         kwargs: further arguments for ``gymnasium.make``.
         num_envs: N.
         max_episode_steps: where an episode is truncated; None for the environment's own limit.
+        frame_stack: so many of the last observations are one; with 1 each is by itself.
         stagger: spread the first episodes' ends over this many steps; 0 leaves them whole.
         on_hang: given the message, where ``timeout`` has passed and the process ends; None for nothing more.
 
@@ -52,7 +55,8 @@ def make(
         "stagger": stagger,
     }
     maker = _gymnasium(kwargs) if backend == "gymnasium" else _envpool(id, kwargs, allow_different, threads)
-    return GuardedVectorEnv(lambda: maker(**arguments), Guard(f"env.id={id}:", timeout, on_hang))
+    env = GuardedVectorEnv(lambda: maker(**arguments), Guard(f"env.id={id}:", timeout, on_hang))
+    return env if frame_stack == 1 else StackedVectorEnv(env, frame_stack)
 
 
 def _gymnasium(kwargs: Mapping[str, Any]) -> Callable[..., VectorEnv]:

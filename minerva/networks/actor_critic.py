@@ -1,13 +1,14 @@
-"""A policy and a value function over one normalised observation."""
+"""A policy and a value function over one observation: a backbone, if there is one, hidden layers, and heads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from minerva.networks.heads import CategoricalHead, GaussianHead
+from minerva.networks.heads import BetaHead, CategoricalHead, Deviation, GaussianHead, MultiCategoricalHead
 from minerva.networks.init import orthogonal
 from minerva.networks.mlp import MLP
 from minerva.networks.normalizer import ObservationNormalizer, PopArt
@@ -15,17 +16,24 @@ from minerva.types import Decision, Distribution, EnvSpec
 
 
 class ActorCritic(nn.Module):
-    """Perceptrons for policy and value. The observation normaliser is inside, so that checkpoints carry it.
+    """Policy and value function. The observation normaliser is inside, so that checkpoints carry it.
 
     Args:
         spec: the environment's observations and actions.
-        policy_layers, value_layers: widths of the hidden layers of each.
-        shared_encoder: whether the value is read off the policy's hidden layers; ``value_layers`` are then the same ones.
+        backbone: what makes a module of ``obs_shape=...`` that turns observations [..., *obs_shape] into features [..., out_dim];
+            None for the observations as they are, flattened.
+        policy_layers, value_layers: widths of the hidden layers of each, after the backbone.
+        shared_encoder: whether the value is read off the policy's hidden layers; ``value_layers`` are then the same ones. Otherwise
+            each has a backbone of its own.
         activation: of the hidden layers; see :data:`minerva.networks.mlp.ACTIVATIONS`.
+        init, layer_norm: of the hidden layers; see :class:`minerva.networks.mlp.MLP`.
+        head: of a continuous policy: ``"gaussian"``, whose actions are clipped to their bounds, ``"squashed"``, the same squashed
+            into them by a tanh, or ``"beta"``.
         initial_std: first standard deviation of a continuous policy, in half-widths of the action's range.
         state_dependent_std: whether that deviation is a function of the observation.
-        squash: whether a continuous policy is squashed into the action's bounds by a tanh.
-        normalize_observations: whether observations are normalised by their running statistics.
+        std: ``"exp"`` or ``"softplus"``, what makes a deviation of the network's output.
+        std_bounds: the lowest and highest deviation, in half-widths; None for no bounds.
+        normalize_observations: whether observations are normalised by their running statistics; bytes are divided by 255 instead.
         symlog_observations: whether their symlog is taken first.
         observation_clip: bound of a normalised observation, in standard deviations.
         popart_rate: step of the statistics of the value targets in (0, 1], where the algorithm normalises them.
@@ -35,37 +43,58 @@ class ActorCritic(nn.Module):
         self,
         *,
         spec: EnvSpec,
+        backbone: Callable[..., Any] | None,
         policy_layers: Sequence[int],
         value_layers: Sequence[int],
         shared_encoder: bool,
         activation: str,
+        init: str,
+        layer_norm: bool,
+        head: str,
         initial_std: float,
         state_dependent_std: bool,
-        squash: bool,
+        std: str,
+        std_bounds: Sequence[float] | None,
         normalize_observations: bool,
         symlog_observations: bool,
         observation_clip: float,
         popart_rate: float,
     ) -> None:
         super().__init__()
-        self.normalizer = None
-        if normalize_observations:
-            self.normalizer = ObservationNormalizer(spec.obs_shape, observation_clip, symlog_observations)
-        self.policy_body = MLP(obs_shape=spec.obs_shape, layers=policy_layers, activation=activation)
-        self.value_body = self.policy_body
-        if not shared_encoder:
-            self.value_body = MLP(obs_shape=spec.obs_shape, layers=value_layers, activation=activation)
-        self.policy_head: CategoricalHead | GaussianHead
-        if isinstance(spec.action, spaces.Discrete):
-            self.policy_head = CategoricalHead(in_dim=self.policy_body.out_dim, space=spec.action)
+        self.stacked, self.bytes, self.normalizer = spec.frame_stack > 1, spec.obs_dtype == "uint8", None
+        if normalize_observations and not self.bytes:
+            shape = spec.obs_shape[1:] if self.stacked else spec.obs_shape
+            self.normalizer = ObservationNormalizer(shape, observation_clip, symlog_observations)
+
+        def body(layers: Sequence[int]) -> Any:
+            options: Any = {"layers": layers, "activation": activation, "init": init, "layer_norm": layer_norm}
+            if backbone is None:
+                return MLP(obs_shape=spec.obs_shape, **options)
+            first = backbone(obs_shape=spec.obs_shape)
+            return Body(first, MLP(obs_shape=(first.out_dim,), **options))
+
+        self.policy_body = body(policy_layers)
+        self.value_body = self.policy_body if shared_encoder else body(value_layers)
+        in_dim, action = self.policy_body.out_dim, spec.action
+        self.policy_head: CategoricalHead | MultiCategoricalHead | GaussianHead | BetaHead
+        if isinstance(action, spaces.Discrete):
+            self.policy_head = CategoricalHead(in_dim=in_dim, space=action)
+        elif isinstance(action, spaces.MultiDiscrete):
+            self.policy_head = MultiCategoricalHead(in_dim=in_dim, space=action)
         else:
-            self.policy_head = GaussianHead(
-                in_dim=self.policy_body.out_dim,
-                space=spec.action,
-                initial_std=initial_std,
-                state_dependent_std=state_dependent_std,
-                squash=squash,
+            deviation = Deviation(
+                in_dim=in_dim,
+                dim=action.shape[0],
+                initial=initial_std,
+                state_dependent=state_dependent_std,
+                function=std,
+                bounds=std_bounds,
             )
+            if head == "beta":
+                self.policy_head = BetaHead(in_dim=in_dim, space=action, deviation=deviation)
+            else:
+                squash = head == "squashed"
+                self.policy_head = GaussianHead(in_dim=in_dim, space=action, deviation=deviation, squash=squash)
         self.value_head = PopArt(orthogonal(nn.Linear(self.value_body.out_dim, 1), gain=1.0), popart_rate)
 
     def forward(self, obs: Tensor) -> tuple[Distribution, Tensor]:
@@ -109,10 +138,21 @@ class ActorCritic(nn.Module):
         return [*body, *self.value_head.parameters()]
 
     def update_normalizer(self, obs: Tensor) -> None:
-        """Take raw observations into the statistics; call once a rollout, after learning from it."""
+        """Take raw observations [..., *obs_shape] into the statistics; call once a rollout, after learning from it."""
         if self.normalizer is not None:
-            self.normalizer.update(obs)
+            # Of observations that are stacked the last is new.
+            self.normalizer.update(obs.select(-1 - self.normalizer.mean.dim(), -1) if self.stacked else obs)
 
     def _normalize(self, obs: Tensor) -> Tensor:
         obs = obs.float()
+        if self.bytes:
+            return obs / 255
         return obs if self.normalizer is None else self.normalizer(obs)
+
+
+class Body(nn.Sequential):
+    """A backbone and the hidden layers after it."""
+
+    def __init__(self, backbone: nn.Module, layers: MLP) -> None:
+        super().__init__(backbone, layers)
+        self.out_dim = layers.out_dim

@@ -21,23 +21,30 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class MLP(nn.Module):
-    """Observations [..., *obs_shape] to features [..., out_dim]; orthogonal weights of gain sqrt 2.
+    """Observations [..., *obs_shape] to features [..., out_dim].
 
     Args:
         obs_shape: shape of one observation; flattened.
         layers: width of each hidden layer; none makes it the identity.
         activation: a key of ``ACTIVATIONS``.
+        init: ``"orthogonal"``, with a gain of sqrt 2, or ``"default"``, which is PyTorch's.
+        layer_norm: whether to normalise each layer before its activation (Ba et al. 2016, arXiv 1607.06450).
 
     Attributes:
         out_dim: width of the features.
     """
 
-    def __init__(self, *, obs_shape: Sequence[int], layers: Sequence[int], activation: str) -> None:
+    def __init__(
+        self, *, obs_shape: Sequence[int], layers: Sequence[int], activation: str, init: str, layer_norm: bool
+    ) -> None:
         super().__init__()
         widths = [math.prod(obs_shape), *layers]
         modules: list[nn.Module] = [nn.Flatten(-len(obs_shape))] if len(obs_shape) > 1 else []
         for before, after in itertools.pairwise(widths):
-            modules += [orthogonal(nn.Linear(before, after), math.sqrt(2)), ACTIVATIONS[activation]()]
+            linear = nn.Linear(before, after)
+            modules.append(orthogonal(linear, math.sqrt(2)) if init == "orthogonal" else linear)
+            modules += [nn.LayerNorm(after)] if layer_norm else []
+            modules.append(ACTIVATIONS[activation]())
         self.layers = nn.Sequential(*modules)
         self.out_dim = widths[-1]
 

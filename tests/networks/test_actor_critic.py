@@ -11,6 +11,7 @@ from minerva.errors import UserError
 from minerva.networks.actor_critic import ActorCritic
 from minerva.networks.mlp import ACTIVATIONS
 from minerva.types import EnvSpec
+from tests.conftest import actor_critic
 
 DISCRETE = spaces.Discrete(4)
 ASYMMETRIC = spaces.Box(np.array([0.0, -0.4], np.float32), np.array([4.0, 0.4], np.float32))
@@ -18,21 +19,8 @@ UNBOUNDED = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
 
 def network(action: spaces.Discrete | spaces.Box, *, obs_shape=(5,), dtype="float32", **changes) -> ActorCritic:
-    torch.manual_seed(0)
-    arguments = {
-        "policy_layers": [32, 16],
-        "value_layers": [24],
-        "activation": "tanh",
-        "shared_encoder": False,
-        "initial_std": 0.5,
-        "state_dependent_std": False,
-        "squash": False,
-        "normalize_observations": True,
-        "observation_clip": 10.0,
-        "symlog_observations": False,
-        "popart_rate": 0.1,
-    }
-    return ActorCritic(spec=EnvSpec(obs_shape, dtype, action), **(arguments | changes))
+    values = {"policy_layers": [32, 16], "value_layers": [24], "initial_std": 0.5}
+    return actor_critic(EnvSpec(obs_shape, dtype, action), **(values | changes))
 
 
 @pytest.mark.parametrize("batch", [(7,), (3, 7)])
@@ -66,14 +54,12 @@ def test_the_head_builds_the_distribution_again(action):
     assert torch.equal(again.log_prob(sample), policy.log_prob(sample))
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_images_are_taken_as_bytes(normalize):
-    net = network(DISCRETE, obs_shape=(4, 4, 3), dtype="uint8", normalize_observations=normalize)
+def test_images_are_divided_by_255_and_not_normalised():
+    net = network(DISCRETE, obs_shape=(4, 4, 3), dtype="uint8")
     obs = torch.randint(256, (6, 4, 4, 3), dtype=torch.uint8)
     net.update_normalizer(obs)
-    assert torch.equal(net.value(obs), net.value(obs.float()))
-    if normalize:
-        np.testing.assert_allclose(net.normalizer.mean, obs.numpy().mean(0))
+    assert net.normalizer is None
+    assert torch.equal(net.value(obs), net.value_head(net.value_body(obs / 255)))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +77,7 @@ def test_the_first_policy_is_near_the_centre_with_the_initial_deviation(action, 
 
 @pytest.mark.parametrize("state_dependent_std", [False, True])
 def test_a_squashed_policy_begins_in_the_middle_and_stays_within_the_bounds(state_dependent_std):
-    net = network(ASYMMETRIC, squash=True, state_dependent_std=state_dependent_std, initial_std=2.0)
+    net = network(ASYMMETRIC, head="squashed", state_dependent_std=state_dependent_std, initial_std=2.0)
     policy = net.policy(torch.randn(500, 5))
     torch.testing.assert_close(policy.std, torch.full((500, 2), 2.0), rtol=0.05, atol=0)
     middle = policy.action(policy.mode())
@@ -102,18 +88,19 @@ def test_a_squashed_policy_begins_in_the_middle_and_stays_within_the_bounds(stat
     assert (action.amax(0) > 0.9 * high).all(), "and reaches far into them"
 
 
-def test_squashing_into_no_bounds_is_refused():
-    with pytest.raises(UserError, match=r"network\.squash=true: allowed is false"):
-        network(UNBOUNDED, squash=True)
+@pytest.mark.parametrize("head", ["squashed", "beta"])
+def test_a_head_that_needs_bounds_is_refused_where_there_are_none(head):
+    with pytest.raises(UserError, match=rf"network\.head={head}: allowed is gaussian"):
+        network(UNBOUNDED, head=head)
 
 
-@pytest.mark.parametrize("squash", [False, True])
-def test_a_state_dependent_deviation_depends_on_the_state_and_is_learned(squash):
-    net = network(ASYMMETRIC, state_dependent_std=True, squash=squash)
+@pytest.mark.parametrize("head", ["gaussian", "squashed"])
+def test_a_state_dependent_deviation_depends_on_the_state_and_is_learned(head):
+    net = network(ASYMMETRIC, state_dependent_std=True, head=head)
     policy = net.policy(torch.randn(9, 5))
     assert policy.std.unique(dim=0).shape[0] == 9
     policy.log_std.sum().backward()
-    assert net.policy_head.log_std.weight.grad.any()
+    assert net.policy_head.log_std.layer.weight.grad.any()
     assert gradients(net.policy_body)
 
 
@@ -136,7 +123,7 @@ def test_the_deviation_is_the_same_in_every_state_and_learned():
     policy = net.policy(torch.randn(9, 5))
     assert (policy.std == policy.std[0]).all()
     policy.entropy().mean().backward()
-    torch.testing.assert_close(net.policy_head.log_std.grad, torch.ones(2))
+    torch.testing.assert_close(net.policy_head.log_std.vector.grad, torch.ones(2))
 
 
 def linears(module: nn.Module) -> list[nn.Linear]:
