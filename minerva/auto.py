@@ -36,9 +36,10 @@ def settle(config: DictConfig, before: DictConfig | None = None) -> None:
     env, backbone = config.env, config.network.get("backbone")
     _answer(config, "threads", lambda: min(cores(), 2) if _work(config) > WORK else 1)
     _answer(config, "compile", lambda: _worth_compiling(config))
-    _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs))
+    plain = not env.pixels and env.action_repeat == 1  # what EnvPool can do
+    _answer(env, "backend", lambda: fastest(env.id, env.kwargs, env.num_envs) if plain else "gymnasium")
     _answer(env, "threads", lambda: min(cores(), 8))
-    _answer(env, "frame_stack", lambda: int(backbone.get("seq_len", 1)) if backbone else 1)
+    _answer(env, "frame_stack", lambda: (backbone or {}).get("seq_len") or (3 if env.pixels else 1))
     if config.compile and config.device == "cpu" and not _compiler():
         raise UserError("compile=true: there is no C++ compiler (g++) here; allowed is false, or auto")
 

@@ -155,6 +155,10 @@ class Env:
     kwargs: dict[str, Any] = field(default_factory=dict)
     num_envs: int = between(1, MANY)
     max_episode_steps: int | None = at_least(1)
+    pixels: bool = MISSING
+    pixel_size: int = between(8, 1024)
+    camera: Any = MISSING
+    action_repeat: int = between(1, 1024)
     frame_stack: Any = auto_or_between(1, 1024)
     stagger: int = at_least(0)
 

@@ -85,6 +85,11 @@ class DMControlEnv(gymnasium.Env):
         truncated = not terminated and (discount is not None or self._steps >= self._max_steps)
         return obs, float(reward or 0), terminated, truncated, {}
 
+    @property
+    def physics(self) -> Any:
+        """dm_control's."""
+        return self._physics
+
     def close(self) -> None:
         """Release the simulator."""
         self._shimmy.close()

@@ -39,6 +39,8 @@ class GymnasiumVectorEnv:
     Args:
         id: a registered id; ``module:id`` imports the module that registers it first.
         kwargs: further arguments for ``gymnasium.make``.
+        picture: size and camera of :class:`minerva.envs.pixels.Pixels`, which are observed instead; None for no pictures.
+        action_repeat: so many steps of the environment are one.
         num_envs: N.
         max_episode_steps: where an episode is truncated; None for the environment's own limit.
         stagger: spread the first episodes' ends over this many steps, so that environments with a fixed episode
@@ -49,10 +51,18 @@ class GymnasiumVectorEnv:
     """
 
     def __init__(
-        self, *, id: str, kwargs: Mapping[str, Any], num_envs: int, max_episode_steps: int | None, stagger: int
+        self,
+        *,
+        id: str,
+        kwargs: Mapping[str, Any],
+        num_envs: int,
+        max_episode_steps: int | None,
+        stagger: int,
+        picture: Mapping[str, Any] | None = None,
+        action_repeat: int = 1,
     ) -> None:
         self.id, self.num_envs, self.stagger = id, num_envs, stagger
-        self.envs = [_make(id, kwargs, max_episode_steps) for _ in range(num_envs)]
+        self.envs = [_make(id, kwargs, max_episode_steps, picture, action_repeat) for _ in range(num_envs)]
         env = self.envs[0]
         shape, dtype, self._flatten = _observation(id, env.observation_space)
         self._action_start, action = _action(id, env.action_space)
@@ -146,7 +156,13 @@ class GymnasiumVectorEnv:
         return action + self._action_start
 
 
-def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+def _make(
+    id: str,
+    kwargs: Mapping[str, Any],
+    max_episode_steps: int | None,
+    picture: Mapping[str, Any] | None,
+    action_repeat: int,
+) -> gymnasium.Env:
     if id.startswith("dm_control/"):
         import absl.logging
 
@@ -160,7 +176,13 @@ def _make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> 
         env = gymnasium.make(
             id, max_episode_steps=None if suite else max_episode_steps, disable_env_checker=True, **kwargs
         )
-        return DMControlEnv(env.unwrapped, max_episode_steps) if suite else env
+        env = DMControlEnv(env.unwrapped, max_episode_steps) if suite else env
+        if picture is None and action_repeat == 1:
+            return env
+        from minerva.envs.pixels import Pixels, Repeat
+
+        env = Repeat(env, action_repeat) if action_repeat > 1 else env
+        return Pixels(env, **picture) if picture else env
     except Exception as error:  # whatever a constructor may raise
         near = difflib.get_close_matches(id, list(gymnasium.registry), n=3)
         hint = f"; nearest: {', '.join(near)}" if near and id not in gymnasium.registry else ""

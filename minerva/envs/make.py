@@ -25,6 +25,10 @@ def make(
     kwargs: Mapping[str, Any],
     num_envs: int,
     max_episode_steps: int | None,
+    pixels: bool,
+    pixel_size: int,
+    camera: int | str,
+    action_repeat: int,
     frame_stack: int,
     stagger: int,
     on_hang: Callable[[str], None] | None,
@@ -40,6 +44,10 @@ def make(
         kwargs: further arguments for ``gymnasium.make``.
         num_envs: N.
         max_episode_steps: where an episode is truncated; None for the environment's own limit.
+        pixels: observe pictures, of MuJoCo tasks.
+        pixel_size: their height and width.
+        camera: what takes them; a number, or a name.
+        action_repeat: each action is done so many times, and that is one step.
         frame_stack: so many of the last observations are one; with 1 each is by itself.
         stagger: spread the first episodes' ends over this many steps; 0 leaves them whole.
         on_hang: given the message, where ``timeout`` has passed and the process ends; None for nothing more.
@@ -54,15 +62,23 @@ def make(
         "max_episode_steps": max_episode_steps,
         "stagger": stagger,
     }
-    maker = _gymnasium(kwargs) if backend == "gymnasium" else _envpool(id, kwargs, allow_different, threads)
+    if backend == "envpool" and (pixels or action_repeat > 1):
+        raise UserError(
+            "env.backend=envpool: allowed is gymnasium, or auto, with env.pixels=true or env.action_repeat above 1"
+        )
+    if backend == "envpool":
+        maker = _envpool(id, kwargs, allow_different, threads)
+    else:
+        picture = {"size": pixel_size, "camera": camera} if pixels else None
+        maker = _gymnasium(kwargs=kwargs, picture=picture, action_repeat=action_repeat)
     env = GuardedVectorEnv(lambda: maker(**arguments), Guard(f"env.id={id}:", timeout, on_hang))
     return env if frame_stack == 1 else StackedVectorEnv(env, frame_stack)
 
 
-def _gymnasium(kwargs: Mapping[str, Any]) -> Callable[..., VectorEnv]:
+def _gymnasium(**options: Any) -> Callable[..., VectorEnv]:
     from minerva.envs.gymnasium import GymnasiumVectorEnv
 
-    return partial(GymnasiumVectorEnv, kwargs=kwargs)
+    return partial(GymnasiumVectorEnv, **options)
 
 
 def _envpool(id: str, kwargs: Mapping[str, Any], allow_different: bool, threads: int) -> Callable[..., VectorEnv]:
