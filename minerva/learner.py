@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,12 +50,14 @@ class Learner:
 
     Args:
         module: holds every parameter, and every buffer that the loss reads.
-        loss: of some samples of a batch; the loss to minimise, and its terms, to be looked at.
+        loss: of some samples of a batch, and of the coefficients by name; the loss to minimise, and its terms, to be looked at.
         groups: all of the module's parameters.
         clip: places in ``groups`` whose gradients' common norm is bounded, and the bound; None for none.
         compile: whether to; on a GPU, whether to capture a step as a CUDA graph.
+        coefficients: numbers that the loss reads and that may change between steps.
 
     Attributes:
+        coefficients: as given; an algorithm may change them between steps.
         rates: the learning rate of each group; an algorithm may change them between steps.
         steps: done so far.
         terms: names of the loss's terms, once there was a step.
@@ -69,7 +71,9 @@ class Learner:
         groups: Sequence[Group],
         clip: Sequence[tuple[Sequence[int], float | None]],
         compile: bool,
+        coefficients: Mapping[str, float] | None = None,
     ) -> None:
+        self.coefficients = dict(coefficients or {})
         self.module, self.loss, self.groups, self.compile = module, loss, groups, compile
         self.clip = [(places, bound) for places, bound in clip if bound is not None]
         self.rates = [group.learning_rate for group in groups]
@@ -96,9 +100,10 @@ class Learner:
         for row, rate in zip(self._numbers.numpy(), self.rates, strict=True):
             row[:] = rate, rate / first, second**0.5
         numbers = self._numbers.to(self._theta[0].device)
+        coefficients = torch.tensor([*self.coefficients.values()], device=numbers.device)
         if self.compile:
             own = [*self._theta, *self._mean, *self._square, *self.module.buffers()]
-            tensors = [*own, numbers, index, *batch]
+            tensors = [*own, numbers, coefficients, index, *batch]
             shapes = tuple(tensor.shape for tensor in (index, *batch))
             if shapes not in self._compiled:
                 self._compiled[shapes] = (
@@ -108,7 +113,7 @@ class Learner:
                 )
             return self._compiled[shapes](tensors)[0]
 
-        loss, terms = self._loss(index, batch)
+        loss, terms = self._loss(coefficients, index, batch)
         parameters = [parameter for group in self.groups for parameter in group.parameters]
         gradient = iter(torch.autograd.grad(loss, parameters, materialize_grads=True))
         gradients = [torch.cat([next(gradient).flatten() for _ in group.parameters]) for group in self.groups]
@@ -116,8 +121,9 @@ class Learner:
             self._update(self._theta, self._mean, self._square, gradients, numbers)
         return terms
 
-    def _loss(self, index: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        loss, terms = self.loss(*(data[index] for data in batch))
+    def _loss(self, coefficients: Tensor, index: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        named = dict(zip(self.coefficients, coefficients.unbind(), strict=True))
+        loss, terms = self.loss(*(data[index] for data in batch), **named)
         self.terms = tuple(terms)
         return loss, torch.stack([term.detach() for term in terms.values()])
 
@@ -126,7 +132,7 @@ class Learner:
         left = iter(tensors)
         theta, mean, square = ([next(left) for _ in self.groups] for _ in range(3))
         held = {name: next(left) for name, _ in self.module.named_buffers()}
-        numbers, index, *batch = left
+        numbers, coefficients, index, *batch = left
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
 
         def loss(theta: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -134,7 +140,7 @@ class Learner:
                 parts = vector.split([parameter.numel() for parameter in group.parameters])
                 held.update({names[id(p)]: part.view_as(p) for p, part in zip(group.parameters, parts, strict=True)})
             with swapped(self.module, held):
-                return self._loss(index, batch)
+                return self._loss(coefficients, index, batch)
 
         gradients, terms = torch.func.grad(loss, has_aux=True)(theta)
         self._update(theta, mean, square, gradients, numbers)

@@ -15,6 +15,7 @@ MISSING: Any = "???"  # OmegaConf's word for a value that must be given
 AUTO = "auto"  # settled when a run begins, see minerva/auto.py
 LARGEST = 1e37  # of what has no other bound: well within float32, and no infinity
 LONG = 1e9  # seconds; much more is beyond Python's clocks
+SCHEDULES = ("constant", "linear", "cosine", "warmup_cosine")
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "silu", "leaky_relu")
 MANY = 65_536  # of what takes memory for each: environments, units of a layer
 
@@ -101,7 +102,10 @@ class PPO:
     max_grad_norm: float | None = above(0)
     learning_rate: float = above(0)
     value_learning_rate: float = above(0)
-    lr_schedule: str = one_of("constant", "linear", "adaptive")
+    lr_schedule: str = one_of(*SCHEDULES, "adaptive")
+    clip_schedule: str = one_of(*SCHEDULES)
+    ent_schedule: str = one_of(*SCHEDULES)
+    warmup: float = between(0, 0.99)
     adaptive_kl: float = above(0)
     adaptive_kl_final: float = above(0)
     adaptive_factor: float = above(1)
@@ -139,7 +143,8 @@ class VMPO:
     adam_eps: float = above(0)
     learning_rate: float = above(0)
     value_learning_rate: float = above(0)
-    lr_schedule: str = one_of("constant", "linear")
+    lr_schedule: str = one_of(*SCHEDULES)
+    warmup: float = between(0, 0.99)
     max_grad_norm: float | None = above(0)
     value_max_grad_norm: float | None = above(0)
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "minerva"
 
 LAYERS = [
     {"errors", "types", "schema", "explain", "cli", "config", "auto", "fidelity", "seeding", "run", "signals", "trust"},
-    {"returns", "distributions", "duals", "compiled", "sweeps"},
+    {"returns", "distributions", "duals", "schedules", "compiled", "sweeps"},
     {"networks", "buffers", "envs", "loggers"},
     {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},

@@ -22,7 +22,7 @@ def make(kind: str = "continuous", **changes) -> PPO:
     values = {
         "num_steps": 8, "update_epochs": 2, "minibatch_size": 6, "gamma": 0.9, "advantage": "gae", "gae_lambda": 0.8,
         "norm_adv": True, "clip_coef": 0.2, "clip_vloss": None, "ent_coef": 0.01, "vf_coef": 0.5, "norm_value": False,
-        "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "adaptive_kl": 0.01, "adaptive_kl_final": 0.01,
+        "max_grad_norm": 0.5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "clip_schedule": "constant", "ent_schedule": "constant", "warmup": 0.1, "adaptive_kl": 0.01, "adaptive_kl_final": 0.01,
         "adaptive_factor": 1.2, "adaptive_lr_min": 1e-5, "adaptive_lr_max": 2e-3, "target_kl": None,
         "optimizer": "adam", "adam_eps": 1e-5, "weight_decay": 0.0, "compile": False,
     }  # fmt: skip
@@ -58,7 +58,8 @@ def test_loss_is_that_of_the_paper(kind, clip_vloss):
     # An old policy far enough away for the ratio to be clipped on both sides.
     old_log_prob = policy.log_prob(action).detach() + torch.tensor([-0.5, -0.1, 0.0, 0.1, 0.5, 0.9])
     old_value, advantage, target = torch.randn(6), torch.randn(6), torch.randn(6)
-    loss, terms = ppo._loss(obs, action, old_log_prob, old_value, advantage, target)
+    coefficients = {name: torch.tensor(value) for name, value in ppo.learner.coefficients.items()}
+    loss, terms = ppo._loss(obs, action, old_log_prob, old_value, advantage, target, **coefficients)
 
     with torch.no_grad():
         if kind == "discrete":
@@ -110,6 +111,27 @@ def test_linear_schedule_follows_the_progress():
     assert ppo.learner.rates[1] == pytest.approx(1.5e-2), "the value's"
 
 
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_schedules_of_the_clip_range_and_the_entropy_coefficient_have_their_effect(compile):
+    """At the end of a linear schedule the entropy counts for nothing, half-way as half of its coefficient does."""
+
+    def outcome(progress: float, **changes) -> list[torch.Tensor]:
+        ppo = make(compile=compile, update_epochs=1, **changes)
+        batch = rollout(ppo)
+        torch.manual_seed(1)
+        metrics = ppo.update(batch, progress)
+        found.append((metrics["charts/clip_coef"], metrics["charts/ent_coef"]))
+        return [parameter.detach().clone() for parameter in ppo.network.parameters()]
+
+    found: list[tuple[float, float]] = []
+    scheduled = {"clip_schedule": "linear", "ent_schedule": "linear", "clip_coef": 0.4, "ent_coef": 1.0}
+    half = outcome(0.5, **scheduled)
+    for ours, theirs in zip(half, outcome(0.0, clip_coef=0.2, ent_coef=0.5), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert found == [(0.2, 0.5)] * 2
+    assert any(not torch.allclose(a, b, atol=1e-4) for a, b in zip(half, outcome(0.0, **scheduled), strict=True))
+
+
 def test_adaptive_schedule_goes_up_below_the_target_and_down_above_within_its_bounds():
     for target, factor in ((10.0, 1.2**2), (1e-9, 1.2**-2)):
         ppo = make(lr_schedule="adaptive", adaptive_kl=target, adaptive_kl_final=target, learning_rate=1e-3)
@@ -157,7 +179,7 @@ def test_optimizer_by_name(name):
 
 
 def test_state_goes_on_exactly():
-    one, other = make(), make(learning_rate=5.0)
+    one, other = make(lr_schedule="adaptive"), make(lr_schedule="adaptive", learning_rate=5.0)
     one.update(rollout(one), 0.0)
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     batch = rollout(one)

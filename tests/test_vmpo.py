@@ -39,7 +39,7 @@ def make(kind: str = "continuous", *, network: dict | None = None, **changes) ->
         "gae_lambda": 0.8, "norm_adv": True, "topk_fraction": 0.5, "temperature": "solve", "temperature_init": 1.0,
         "temperature_lr": 0.1, "alpha_init": 1.0, "alpha_lr": 0.05, "epsilon_eta": 0.2, "epsilon_mu": 0.01,
         "epsilon_sigma": 0.001, "epsilon_kl": 0.01, "norm_value": False, "optimizer": "adam",
-        "adam_eps": 1e-5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant",
+        "adam_eps": 1e-5, "learning_rate": 1e-2, "value_learning_rate": 2e-2, "lr_schedule": "constant", "warmup": 0.1,
         "max_grad_norm": None, "value_max_grad_norm": None, "compile": False,
     }  # fmt: skip
     spec = EnvSpec((4,), "float32", ACTIONS[kind])

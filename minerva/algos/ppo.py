@@ -10,6 +10,7 @@ from torch import Tensor
 from minerva.learner import Group, Learner
 from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import advantages, explained_variance
+from minerva.schedules import factor
 from minerva.types import Rollout, State
 
 
@@ -33,8 +34,10 @@ class PPO:
         max_grad_norm: bound of the norm of the whole gradient; None for none.
         learning_rate: the first learning rate of the policy, > 0.
         value_learning_rate: the first learning rate of the value function, > 0.
-        lr_schedule: ``"constant"``, ``"linear"`` (both to 0 at the end), or ``"adaptive"`` (the policy's, to the KL of
-            ``adaptive_kl``).
+        lr_schedule: of both learning rates, see :func:`minerva.schedules.factor`; or ``"adaptive"``, the policy's, to the KL
+            of ``adaptive_kl``.
+        clip_schedule, ent_schedule: of ``clip_coef`` and ``ent_coef``, see there.
+        warmup: part of the run, in [0, 1), that a schedule with a warm-up rises in.
         adaptive_kl: KL of old and new policy, in nats, that the adaptive schedule aims an epoch at, in the beginning.
         adaptive_kl_final: the same at the end; linear in between.
         adaptive_factor: what the learning rate is multiplied with or divided by after an epoch, > 1.
@@ -66,6 +69,9 @@ class PPO:
         learning_rate: float,
         value_learning_rate: float,
         lr_schedule: str,
+        clip_schedule: str,
+        ent_schedule: str,
+        warmup: float,
         adaptive_kl: float,
         adaptive_kl_final: float,
         adaptive_factor: float,
@@ -81,9 +87,10 @@ class PPO:
         self.horizon = num_steps
         self.update_epochs, self.minibatch_size = update_epochs, minibatch_size
         self.gamma, self.advantage, self.gae_lambda, self.norm_adv = gamma, advantage, gae_lambda, norm_adv
-        self.clip_coef, self.clip_vloss, self.ent_coef, self.vf_coef = clip_coef, clip_vloss, ent_coef, vf_coef
+        self.clip_vloss, self.vf_coef = clip_vloss, vf_coef
+        self.coefficients = {"clip_coef": (clip_coef, clip_schedule), "ent_coef": (ent_coef, ent_schedule)}
         self.norm_value = norm_value
-        self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
+        self.learning_rates, self.lr_schedule, self.warmup = (learning_rate, value_learning_rate), lr_schedule, warmup
         self.adaptive_kl, self.adaptive_kl_final, self.target_kl = adaptive_kl, adaptive_kl_final, target_kl
         self.adaptive_factor, self.adaptive_lr_bounds = adaptive_factor, (adaptive_lr_min, adaptive_lr_max)
         parameters = (network.policy_parameters(), network.value_parameters())
@@ -96,13 +103,17 @@ class PPO:
             ],
             clip=[((0, 1), max_grad_norm)],
             compile=compile,
+            coefficients={name: first for name, (first, _) in self.coefficients.items()},
         )
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Learn from one rollout; ``progress`` in [0, 1] of the run anneals the learning rate. Returns metrics."""
-        if self.lr_schedule == "linear":
-            # LaTeX: \alpha = \alpha_0 \, (1 - \mathrm{progress})
-            self.learner.rates = [rate * (1 - progress) for rate in self.learning_rates]
+        """Learn from one rollout; ``progress`` in [0, 1] of the run drives the schedules. Returns metrics."""
+        if self.lr_schedule != "adaptive":
+            self.learner.rates = [
+                rate * factor(self.lr_schedule, progress, self.warmup) for rate in self.learning_rates
+            ]
+        for name, (first, schedule) in self.coefficients.items():
+            self.learner.coefficients[name] = first * factor(schedule, progress, self.warmup)
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
@@ -127,12 +138,22 @@ class PPO:
         self.network.update_normalizer(rollout.obs)
         return {
             "charts/learning_rate": self.learner.rates[0],
+            **{f"charts/{name}": value for name, value in self.learner.coefficients.items()},
             **dict(zip(self.learner.terms, torch.stack(epochs).mean(0).tolist(), strict=True)),
             "losses/explained_variance": float(explained_variance(rollout.value, target)),
         }
 
     def _loss(
-        self, obs: Tensor, action: Tensor, old_log_prob: Tensor, old_value: Tensor, advantage: Tensor, target: Tensor
+        self,
+        obs: Tensor,
+        action: Tensor,
+        old_log_prob: Tensor,
+        old_value: Tensor,
+        advantage: Tensor,
+        target: Tensor,
+        *,
+        clip_coef: Tensor,
+        ent_coef: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a minibatch of B samples, and its terms."""
         policy, value = self.network(obs)
@@ -144,7 +165,7 @@ class PPO:
             # LaTeX: \hat A \leftarrow (\hat A - \mathrm{mean}(\hat A)) \,/\, (\mathrm{std}(\hat A) + 10^{-8})
             advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         # LaTeX: L^\pi = -\mathbb E \left[ \min( r \hat A,\ \mathrm{clip}(r, 1 - \epsilon, 1 + \epsilon) \hat A ) \right]
-        clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
+        clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
 
         # LaTeX: L^V = \tfrac12 \mathbb E \left[ (V(s) - G)^2 \right] / \sigma^2
@@ -159,7 +180,7 @@ class PPO:
         # LaTeX: H = \mathbb E \left[ H(\pi_\theta(\cdot|s)) \right]
         entropy = policy.entropy().mean()
         # LaTeX: L = L^\pi + c_V L^V - c_H H
-        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
+        loss = policy_loss + self.vf_coef * value_loss - ent_coef * entropy
 
         return loss, {
             "losses/policy_loss": policy_loss,
@@ -169,7 +190,7 @@ class PPO:
             "losses/old_approx_kl": -log_ratio.mean(),
             # LaTeX: \widehat{\mathrm{KL}}_3 = \mathbb E[(r - 1) - \log r]
             "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
-            "losses/clipfrac": ((ratio - 1).abs() > self.clip_coef).float().mean(),
+            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float().mean(),
         }
 
     def _adapt_learning_rate(self, kl: float, progress: float) -> None:

@@ -15,6 +15,7 @@ from minerva.duals import MINIMUM, solve_temperature, temperature_kl, temperatur
 from minerva.learner import Group, Learner
 from minerva.networks.actor_critic import ActorCritic
 from minerva.returns import advantages, explained_variance
+from minerva.schedules import factor
 from minerva.types import Rollout, State
 
 # The parts of a policy's KL as Distribution.kl names them: what metrics call each, and the suffix of its alpha and epsilon.
@@ -49,7 +50,8 @@ class VMPO:
         learning_rate: the first learning rate of the policy, > 0.
         value_learning_rate: the first learning rate of the value function alone (an encoder that is shared has the
             policy's), > 0.
-        lr_schedule: ``"constant"``, or ``"linear"`` to 0 at the end, for both.
+        lr_schedule: of both, see :func:`minerva.schedules.factor`.
+        warmup: part of the run, in [0, 1), that a schedule with a warm-up rises in.
         max_grad_norm: bound of the norm of the policy's gradient; None for none.
         value_max_grad_norm: bound of the norm of the gradient of the value function alone; None for none.
         compile: whether to compile the step on a minibatch.
@@ -83,6 +85,7 @@ class VMPO:
         learning_rate: float,
         value_learning_rate: float,
         lr_schedule: str,
+        warmup: float,
         max_grad_norm: float | None,
         value_max_grad_norm: float | None,
         compile: bool,
@@ -93,7 +96,7 @@ class VMPO:
         self.topk_fraction, self.solve_eta, self.norm_value = topk_fraction, temperature == "solve", norm_value
         self.epsilon_eta = epsilon_eta
         self.epsilon = {"mean": epsilon_mu, "std": epsilon_sigma, "kl": epsilon_kl}
-        self.learning_rates, self.lr_schedule = (learning_rate, value_learning_rate), lr_schedule
+        self.learning_rates, self.lr_schedule, self.warmup = (learning_rate, value_learning_rate), lr_schedule, warmup
         # The target acts. It sees observations as the policy does: the normaliser is one for both.
         self.target = self.actor = copy.deepcopy(network, {id(network.normalizer): network.normalizer})
         self.updates = 0
@@ -146,9 +149,8 @@ class VMPO:
         Raises:
             ValueError: no sample has weights above 0.
         """
-        if self.lr_schedule == "linear":
-            # LaTeX: \beta = \beta_0 \, (1 - \mathrm{progress})
-            self.learner.rates[:2] = [rate * (1 - progress) for rate in self.learning_rates]
+        scale = factor(self.lr_schedule, progress, self.warmup)
+        self.learner.rates[:2] = [rate * scale for rate in self.learning_rates]
         advantage, target = advantages(rollout, estimator=self.advantage, gamma=self.gamma, gae_lambda=self.gae_lambda)
         if self.norm_value:
             self.network.value_head.update(target)
