@@ -96,6 +96,24 @@ class ContinuousAction(Predictable):
         return 1.0 - float(action[0] - 0.5 * self._observation) ** 2
 
 
+class Memory(Predictable):
+    """What is observed first, -1 or 1, is to be said four steps later, when nothing is: the policy remembers, or gets 0."""
+
+    length = 5
+    _first = 0.0
+
+    def observe(self) -> float:
+        """-1 or 1, by chance; then 0."""
+        if self._time > 0:
+            return 0.0
+        self._first = super().observe()
+        return self._first
+
+    def reward(self, action: Any) -> float:
+        """+-1 at the end, 0 before."""
+        return (1.0 if (action == 1) == (self._first > 0) else -1.0) if self._time == self.length - 1 else 0.0
+
+
 class TimeLimit(Probe):
     """A reward of 1 a step for ever, cut every five steps.
 
@@ -110,5 +128,5 @@ class TimeLimit(Probe):
         return obs, reward, False, ended, info
 
 
-for _probe in (Constant, Predictable, Discounting, Action, ActionAndObservation, ContinuousAction, TimeLimit):
+for _probe in (Constant, Predictable, Discounting, Action, ActionAndObservation, ContinuousAction, Memory, TimeLimit):
     gymnasium.register(f"probe/{_probe.__name__}-v0", entry_point=f"{__name__}:{_probe.__name__}")
