@@ -24,6 +24,7 @@ NETWORK = {
 ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
+os.environ.setdefault("MUJOCO_GL", "egl")  # as minerva does, but before a test imports dm_control
 
 
 def actor_critic(spec: EnvSpec, **changes: Any) -> ActorCritic:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from gymnasium import spaces
 from minerva.errors import UserError
 from minerva.seeding import derive
 from minerva.types import UNBOUNDED, EnvSpec, State, Step
+
+if TYPE_CHECKING:
+    from minerva.envs.pixels import Camera
 
 
 class GymnasiumVectorEnv:
@@ -39,7 +42,7 @@ class GymnasiumVectorEnv:
     Args:
         id: a registered id; ``module:id`` imports the module that registers it first.
         kwargs: further arguments for ``gymnasium.make``.
-        picture: size and camera of :class:`minerva.envs.pixels.Pixels`, which are observed instead; None for no pictures.
+        camera: observe its pictures instead, of MuJoCo tasks; None for what the environment gives.
         action_repeat: so many steps of the environment are one.
         num_envs: N.
         max_episode_steps: where an episode is truncated; None for the environment's own limit.
@@ -58,11 +61,11 @@ class GymnasiumVectorEnv:
         num_envs: int,
         max_episode_steps: int | None,
         stagger: int,
-        picture: Mapping[str, Any] | None = None,
+        camera: Camera | None = None,
         action_repeat: int = 1,
     ) -> None:
         self.id, self.num_envs, self.stagger = id, num_envs, stagger
-        self.envs = [_make(id, kwargs, max_episode_steps, picture, action_repeat) for _ in range(num_envs)]
+        self.envs = [_make(id, kwargs, max_episode_steps, camera, action_repeat) for _ in range(num_envs)]
         env = self.envs[0]
         shape, dtype, self._flatten = _observation(id, env.observation_space)
         self._action_start, action = _action(id, env.action_space)
@@ -160,7 +163,7 @@ def _make(
     id: str,
     kwargs: Mapping[str, Any],
     max_episode_steps: int | None,
-    picture: Mapping[str, Any] | None,
+    camera: Camera | None,
     action_repeat: int,
 ) -> gymnasium.Env:
     if id.startswith("dm_control/"):
@@ -177,12 +180,12 @@ def _make(
             id, max_episode_steps=None if suite else max_episode_steps, disable_env_checker=True, **kwargs
         )
         env = DMControlEnv(env.unwrapped, max_episode_steps) if suite else env
-        if picture is None and action_repeat == 1:
+        if camera is None and action_repeat == 1:
             return env
-        from minerva.envs.pixels import Pixels, Repeat
+        from minerva.envs.pixels import Pixels, Repeat  # here, for MuJoCo takes a third of a second
 
         env = Repeat(env, action_repeat) if action_repeat > 1 else env
-        return Pixels(env, **picture) if picture else env
+        return Pixels(env, camera) if camera else env
     except Exception as error:  # whatever a constructor may raise
         near = difflib.get_close_matches(id, list(gymnasium.registry), n=3)
         hint = f"; nearest: {', '.join(near)}" if near and id not in gymnasium.registry else ""

@@ -69,16 +69,23 @@ def make(
     if backend == "envpool":
         maker = _envpool(id, kwargs, allow_different, threads)
     else:
-        picture = {"size": pixel_size, "camera": camera} if pixels else None
-        maker = _gymnasium(kwargs=kwargs, picture=picture, action_repeat=action_repeat)
+        view = (pixel_size, camera) if pixels else None
+        maker = _gymnasium(kwargs, view, action_repeat)
     env = GuardedVectorEnv(lambda: maker(**arguments), Guard(f"env.id={id}:", timeout, on_hang))
     return env if frame_stack == 1 else StackedVectorEnv(env, frame_stack)
 
 
-def _gymnasium(**options: Any) -> Callable[..., VectorEnv]:
+def _gymnasium(
+    kwargs: Mapping[str, Any], view: tuple[int, int | str] | None, action_repeat: int
+) -> Callable[..., VectorEnv]:
     from minerva.envs.gymnasium import GymnasiumVectorEnv
 
-    return partial(GymnasiumVectorEnv, **options)
+    camera = None
+    if view:
+        from minerva.envs.pixels import Camera
+
+        camera = Camera(*view)
+    return partial(GymnasiumVectorEnv, kwargs=kwargs, camera=camera, action_repeat=action_repeat)
 
 
 def _envpool(id: str, kwargs: Mapping[str, Any], allow_different: bool, threads: int) -> Callable[..., VectorEnv]:

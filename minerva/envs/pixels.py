@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import weakref
 from typing import Any
 
 import gymnasium
@@ -13,13 +12,6 @@ from gymnasium import spaces
 
 # What makes most of the time of a picture without a GPU, and tells nothing of the task.
 OFF = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SKYBOX)
-
-_renderers: weakref.WeakSet[mujoco.Renderer] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for renderer in list(_renderers):
-        renderer.close()
 
 
 class Repeat(gymnasium.Wrapper):
@@ -40,44 +32,94 @@ class Repeat(gymnasium.Wrapper):
         return obs, total, terminated, truncated, info
 
 
+class Camera:
+    """Takes pictures of MuJoCo models that look alike; one for many, since to change between renderers takes longer than to render.
+
+    Args:
+        size: height and width.
+        camera: its number or its name; -1 is free, and stands still.
+    """
+
+    def __init__(self, size: int, camera: int | str) -> None:
+        self.size, self.camera = size, camera
+        self._renderer: mujoco.Renderer | None = None
+        self._view, self._option = mujoco.MjvCamera(), mujoco.MjvOption()
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = 0  # as dm_control has it
+
+    def check(self, model: mujoco.MjModel) -> None:
+        """Refuse a model that has no such camera.
+
+        Raises:
+            ValueError: naming those it has.
+        """
+        names = [mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, i) for i in range(model.ncam)]
+        allowed = [-1, *range(max(1, model.ncam)), *names]  # 0 is the default, and the free one where there is no other
+        if self.camera not in allowed:
+            raise ValueError(f"env.camera={self.camera}: allowed is one of {', '.join(map(str, allowed))}")
+
+    def see(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+        """[size, size, 3], uint8."""
+        if self._renderer is None:
+            self._renderer = self._make(model)
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        mujoco.mjv_updateScene(model, data, self._option, None, self._view, everything, self._renderer.scene)
+        for flag in OFF:
+            self._renderer.scene.flags[flag] = 0
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Release the renderer; the next picture makes another."""
+        if self._renderer is not None:
+            self._renderer.close()
+        self._renderer = None
+
+    def _make(self, model: mujoco.MjModel) -> mujoco.Renderer:
+        number = self.camera if isinstance(self.camera, int) else model.camera(self.camera).id
+        if number == -1 or model.ncam == 0:
+            mujoco.mjv_defaultFreeCamera(model, self._view)
+        else:
+            self._view.type, self._view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
+        samples, model.vis.quality.offsamples = model.vis.quality.offsamples, 0  # smooth edges take half of the time
+        renderer = mujoco.Renderer(model, self.size, self.size)
+        model.vis.quality.offsamples = samples
+        atexit.register(renderer.close)  # before EGL is, which has registered itself by now
+        return renderer
+
+
 class Pixels(gymnasium.Wrapper):
     """Observes what a camera sees: [size, size, 3], uint8.
 
     Args:
         env: of MuJoCo: dm_control's, or gymnasium's.
-        size: height and width.
-        camera: its number or its name; -1 is free, and stands still.
+        camera: may be shared with environments of the same id.
 
     Raises:
         ValueError: there is no MuJoCo in it, or no such camera.
     """
 
-    def __init__(self, env: gymnasium.Env, size: int, camera: int | str) -> None:
+    def __init__(self, env: gymnasium.Env, camera: Camera) -> None:
         super().__init__(env)
-        self.observation_space = spaces.Box(0, 255, (size, size, 3), np.uint8)
-        self.size = size
-        self._renderer: mujoco.Renderer | None = None
+        self.observation_space = spaces.Box(0, 255, (camera.size, camera.size, 3), np.uint8)
         model, _ = self._mujoco()
-        cameras = [mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, i) for i in range(model.ncam)]
-        if camera not in cameras and camera not in range(-1, max(1, model.ncam)):
-            names = ", ".join(map(str, [*range(-1, model.ncam), *cameras]))
-            raise ValueError(f"env.camera={camera}: allowed is one of {names}")
-        self.camera = camera if model.ncam else -1
+        camera.check(model)
+        self._terrain = model.nhfield > 0  # it is another in each episode, and the renderer keeps it
+        self.camera = Camera(camera.size, camera.camera) if self._terrain else camera
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode."""
         _, info = self.env.reset(**kwargs)
-        return self._see(), info
+        if self._terrain:
+            self.camera.close()
+        return self.camera.see(*self._mujoco()), info
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         """One step."""
         _, reward, terminated, truncated, info = self.env.step(action)
-        return self._see(), reward, terminated, truncated, info
+        return self.camera.see(*self._mujoco()), reward, terminated, truncated, info
 
     def close(self) -> None:
         """Release the renderer, and the simulator."""
-        if self._renderer is not None:
-            self._renderer.close()
+        self.camera.close()
         self.env.close()
 
     def _mujoco(self) -> tuple[Any, Any]:
@@ -88,21 +130,3 @@ class Pixels(gymnasium.Wrapper):
         if not isinstance(model, mujoco.MjModel):
             raise ValueError("env.pixels=true: allowed is false, for it has no MuJoCo")
         return model, data
-
-    def _see(self) -> np.ndarray:
-        model, data = self._mujoco()
-        if self._renderer is None or self._renderer.model is not model:  # some tasks make theirs anew
-            self._renderer = self._make(model)
-        self._renderer.update_scene(data, camera=self.camera)
-        for flag in OFF:
-            self._renderer.scene.flags[flag] = 0
-        return self._renderer.render()
-
-    def _make(self, model: mujoco.MjModel) -> mujoco.Renderer:
-        if self._renderer is not None:
-            self._renderer.close()
-        renderer = mujoco.Renderer(model, self.size, self.size)
-        if not _renderers:
-            atexit.register(_close_all)  # before what EGL has registered by now
-        _renderers.add(renderer)
-        return renderer
