@@ -19,8 +19,8 @@ CONF = Path(__file__).parent.parent / "conf"
 GAMMA = 0.5
 
 
-def learn(algo: str, probe: str, *overrides: str):
-    """The algorithm after the steps that its configuration gives it, and the steps' mean reward at the end."""
+def learn(algo: str, probe: str, *overrides: str, with_env: bool = False):
+    """The algorithm after the steps that its configuration gives it; and the environments, if wanted."""
     config.register()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         cfg: DictConfig = hydra.compose("train", [f"algo={algo}", f"env=probe/{probe}", *overrides])
@@ -35,7 +35,7 @@ def learn(algo: str, probe: str, *overrides: str):
     steps = agent.horizon * env.num_envs
     for step in range(0, cfg.trainer.total_steps - steps + 1, steps):
         agent.update(collector.collect(step), step / cfg.trainer.total_steps)
-    return agent
+    return (agent, env) if with_env else agent
 
 
 def value(agent, *observations: float) -> np.ndarray:

@@ -1,0 +1,201 @@
+"""Backbones: what they compute, against torch's own, and that policies learn with each of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from minerva.errors import UserError
+from minerva.networks.cnn import CNN
+from minerva.networks.mlp import MLP
+from minerva.networks.transformer import Transformer
+from minerva.types import EnvSpec
+from tests.conftest import ROOT, actor_critic
+from tests.test_probes import learn
+
+NATURE = {"channels": [32, 64, 64], "kernels": [8, 4, 3], "strides": [4, 2, 1], "activation": "relu"}
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "width"),
+    [((84, 84, 4), 3136), ((4, 84, 84), 3136), ((84, 84), 3136), ((64, 64, 3), 1024), ((3, 64, 96, 3), 64 * 4 * 8)],
+)
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_sizes_are_worked_out(obs_shape, width, batch):
+    cnn = CNN(obs_shape=obs_shape, **NATURE)
+    assert cnn.out_dim == width
+    assert cnn(torch.rand(*batch, *obs_shape)).shape == (*batch, width)
+
+
+def test_channels_first_and_last_and_of_several_images_are_the_same():
+    images = torch.rand(5, 2, 3, 40, 48)  # of two in a row
+    first = CNN(obs_shape=(2, 3, 40, 48), **NATURE)
+    expected = first.layers(images.flatten(1, 2))
+    for obs in (images, images.movedim(2, -1), images.flatten(1, 2), images.flatten(1, 2).movedim(1, -1)):
+        other = CNN(obs_shape=obs.shape[1:], **NATURE)
+        other.load_state_dict(first.state_dict())
+        torch.testing.assert_close(other(obs), expected)
+
+
+def test_what_does_not_go_through_a_cnn_is_refused():
+    with pytest.raises(UserError, match=r"network=cnn: allowed are images; the observations have the shape \[17\]"):
+        CNN(obs_shape=(17,), **NATURE)
+    with pytest.raises(UserError, match=r"network.backbone.kernels=\[8, 4, 3\]: allowed are kernels that fit"):
+        CNN(obs_shape=(30, 30, 3), **NATURE)
+
+
+def test_a_transformer_is_torchs():
+    ours = Transformer(obs_shape=(6, 2, 3), seq_len=6, d_model=16, heads=4, layers=2, dropout=0.0)
+    theirs = [
+        nn.TransformerEncoderLayer(16, 4, 64, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        for _ in range(2)
+    ]
+    for block, layer in zip(ours.blocks, theirs, strict=True):
+        for mine, other in (
+            (block.qkv.weight, layer.self_attn.in_proj_weight), (block.qkv.bias, layer.self_attn.in_proj_bias),
+            (block.out.weight, layer.self_attn.out_proj.weight), (block.out.bias, layer.self_attn.out_proj.bias),
+            (block.mlp[0].weight, layer.linear1.weight), (block.mlp[0].bias, layer.linear1.bias),
+            (block.mlp[2].weight, layer.linear2.weight), (block.mlp[2].bias, layer.linear2.bias),
+        ):  # fmt: skip
+            other.data.copy_(mine)
+    obs = torch.randn(3, 5, 6, 2, 3)
+    tokens = obs.reshape(15, 6, 6) @ ours.embed.weight.T + ours.embed.bias + ours.place
+    for layer in theirs:
+        tokens = layer(tokens)
+    expected = nn.functional.layer_norm(tokens[:, -1], (16,)).reshape(3, 5, 16)
+    torch.testing.assert_close(ours(obs), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("obs_shape", "seq_len"), [((5,), 16), ((5,), 1), ((4, 5), 16)])
+def test_what_is_no_sequence_of_that_length_is_refused(obs_shape, seq_len):
+    with pytest.raises(UserError, match=rf"network.backbone.seq_len={seq_len}: allowed is the same as env.frame_stack"):
+        Transformer(obs_shape=obs_shape, seq_len=seq_len, d_model=8, heads=2, layers=1, dropout=0.0)
+
+
+def test_dropout_is_for_learning_alone():
+    net = Transformer(obs_shape=(3, 2), seq_len=3, d_model=8, heads=2, layers=1, dropout=0.5)
+    obs = torch.randn(4, 3, 2)
+    net.eval()
+    assert torch.equal(net(obs), net(obs))
+    net.train()
+    assert not torch.equal(net(obs), net(obs))
+
+
+def test_a_hidden_layer_is_normalised_before_its_activation():
+    mlp = MLP(obs_shape=(3,), layers=[16], activation="relu", init="default", layer_norm=True)
+    linear = mlp.layers[0]
+    obs = 100 * torch.randn(20, 3)
+    before = linear(obs)
+    expected = ((before - before.mean(-1, keepdim=True)) / before.std(-1, correction=0, keepdim=True)).relu()
+    torch.testing.assert_close(mlp(obs), expected, rtol=1e-3, atol=1e-3)
+    torch.manual_seed(3)
+    theirs = nn.Linear(3, 16)
+    torch.manual_seed(3)
+    ours = MLP(obs_shape=(3,), layers=[16], activation="relu", init="default", layer_norm=False).layers[0]
+    assert torch.equal(ours.weight, theirs.weight)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_policy_and_value_share_a_backbone_or_have_their_own(shared):
+    spec = EnvSpec((12, 12, 1), "uint8", spaces.Discrete(2))
+    made = []
+
+    def backbone(obs_shape):
+        made.append(CNN(obs_shape=obs_shape, channels=[4], kernels=[3], strides=[2], activation="relu"))
+        return made[-1]
+
+    net = actor_critic(spec, backbone=backbone, shared_encoder=shared)
+    assert len(made) == (1 if shared else 2)
+    everything = [*net.policy_parameters(), *net.value_parameters()]
+    assert len({id(p) for p in everything}) == len(everything) == len([*net.parameters()])
+    obs = torch.randint(256, (5, 12, 12, 1), dtype=torch.uint8)
+    net.value(obs).sum().backward()
+    assert (made[0].layers[0].weight.grad is not None) == shared
+
+
+def test_the_statistics_of_stacked_observations_are_of_the_newest():
+    net = actor_critic(EnvSpec((3, 2), "float32", spaces.Discrete(2), frame_stack=3))
+    obs = torch.randn(7, 5, 3, 2)
+    net.update_normalizer(obs)
+    np.testing.assert_allclose(net.normalizer.mean, obs[:, :, -1].double().mean((0, 1)), rtol=1e-6)
+    assert net.value(obs).shape == (7, 5)
+
+
+SMALL = {
+    "mlp": ("network=mlp",),
+    "cnn": (
+        "network=cnn",
+        "network.backbone.channels=[8,8]",
+        "network.backbone.kernels=[3,3]",
+        "network.backbone.strides=[2,2]",
+    ),
+    "transformer": ("network=transformer", "network.backbone.d_model=32", "network.backbone.layers=1"),
+}
+OBSERVES = {"mlp": "vector", "cnn": "image", "transformer": "sequence"}
+HEADS = {
+    "categorical": ("discrete",), "multicategorical": ("multi",), "gaussian": ("continuous",),
+    "squashed": ("continuous", "network.head=squashed"), "beta": ("continuous", "network.head=beta"),
+}  # fmt: skip
+QUICK = {("ppo", "cnn", "multicategorical"), ("ppo", "transformer", "beta"), ("vmpo", "mlp", "beta"), ("vmpo", "cnn", "squashed"),
+         ("vmpo", "transformer", "multicategorical"), ("ppo", "mlp", "multicategorical")}  # fmt: skip
+EACH = [(algo, network, head) for algo in ("ppo", "vmpo") for network in SMALL for head in HEADS]
+
+
+@pytest.mark.parametrize(
+    ("algo", "network", "head"), [pytest.param(*c, marks=() if c in QUICK else pytest.mark.slow) for c in EACH]
+)
+def test_each_backbone_learns_with_each_head(algo, network, head):
+    act, *overrides = HEADS[head]
+    env = (
+        "env.id=tests.envs.shaped:test/Shaped-v0",
+        f"+env.kwargs.observe={OBSERVES[network]}",
+        f"+env.kwargs.act={act}",
+    )
+    sequence = ("network.backbone.seq_len=1",) if network == "transformer" else ()
+    agent, env = learn(algo, "continuous_action", *env, *SMALL[network], *sequence, *overrides, with_env=True)
+    obs, total = env.reset(5), 0.0
+    for _ in range(20):
+        step = env.step(agent.actor.act(torch.as_tensor(obs)).action.detach().numpy())
+        obs, total = step.obs, total + step.reward.mean() / 20
+    assert total > 0.9
+
+
+def test_the_backbone_of_the_docs_learns(tmp_path):
+    text = (ROOT / "docs" / "networks.md").read_text()
+    source = re.search(r"```python\n# mypackage.py\n(.*?)```", text, re.S)[1]
+    command = re.search(r"```\npython (train.py network=custom .*?)\n```", text)[1]
+    (tmp_path / "mypackage.py").write_text(source)
+    (tmp_path / "sitecustomize.py").write_text("")
+    run = [sys.executable, *command.split(), f"hydra.run.dir={tmp_path / 'run'}", "logger=[]"]
+    import os
+
+    done = subprocess.run(
+        run, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"^score (\S+),", done.stderr, re.M)[1]) > 0.9
+    again = [sys.executable, "train.py", "-cp", str(tmp_path / "run" / ".hydra"), "-cn", "config"]
+    refused = subprocess.run(
+        again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: network.backbone._target_=mypackage.Fourier: allowed are")
+
+
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_what_was_observed_first_is_remembered_with_a_transformer_and_not_without(algo):
+    # Half of the episodes reward each of two actions, so that without memory the mean is 0 whatever is done.
+    for network, least, most in (("transformer", 0.99, 1.0), ("mlp", -0.35, 0.35)):
+        agent, env = learn(algo, "memory", f"network={network}", with_env=True)
+        obs, total, episodes = env.reset(5), 0.0, 0
+        for _ in range(100):
+            step = env.step(agent.actor.act(torch.as_tensor(obs)).action.detach().numpy())
+            obs, total, episodes = step.obs, total + step.reward.sum(), episodes + step.terminated.sum()
+        assert least <= total / episodes <= most
