@@ -13,7 +13,7 @@ setup: .venv/.installed ## make .venv and install minerva with the tested versio
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,envpool,optuna]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,envpool,optuna,export]'
 	@touch $@
 
 train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"

@@ -35,7 +35,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "aten.alias.default": lambda x: x,
     "aten.argmax.default": lambda x, dim: x.argmax(dim),
     "aten.cat.default": lambda parts, dim=0: np.concatenate(parts, dim),
-    "aten.copysign.Tensor": np.copysign,
     "aten.clamp.default": lambda x, low, high=np.inf: np.minimum(np.maximum(x, low), high),
     "aten.detach.default": lambda x: x,
     "aten.div.Tensor": np.divide,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from minerva import config
 from minerva.checkpoint import load, put
@@ -25,6 +26,7 @@ class Policy:
 
     def __init__(self, *, algo: Algorithm, spec: EnvSpec, step: int) -> None:
         self.algo, self.spec, self.step = algo, spec, step
+        self._module = _Act(algo.actor, spec).eval()
 
     def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """Actions for one observation, or for a batch of them.
@@ -46,12 +48,32 @@ class Policy:
         if not single and array.shape[1:] != shape:
             raise ValueError(f"obs of shape {array.shape}: allowed is {shape}, or a batch of it")
         batch = torch.as_tensor(array[None] if single else array)
-        with torch.no_grad():
-            noise = None if deterministic else self.algo.actor.noise(len(batch))
-            action = self.algo.actor.act(batch, noise).action.numpy()
-        if isinstance(self.spec.action, spaces.Box):
-            action = np.clip(action, self.spec.action.low, self.spec.action.high)
+        noise = None if deterministic else self.algo.actor.noise(len(batch))
+        action = self._module(batch, noise).numpy()
         return action[0] if single else action
+
+    def module(self) -> nn.Module:
+        """What turns raw observations [N, *obs_shape] into actions [N, *action_shape], for :func:`torch.export.export`."""
+        return self._module
+
+
+class _Act(nn.Module):
+    """Actions within their bounds."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(self, actor: Any, spec: EnvSpec) -> None:
+        super().__init__()
+        self.actor, self.bounded = actor, isinstance(spec.action, spaces.Box)
+        if isinstance(spec.action, spaces.Box):
+            self.register_buffer("low", torch.from_numpy(spec.action.low))
+            self.register_buffer("high", torch.from_numpy(spec.action.high))
+
+    @torch.no_grad()
+    def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+        action: torch.Tensor = self.actor.act(obs, noise).action
+        return torch.minimum(torch.maximum(action, self.low), self.high) if self.bounded else action
 
 
 def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def symlog(x: Tensor) -> Tensor:
     """sign(x) log(1 + |x|), elementwise."""
     # LaTeX: \mathrm{symlog}(x) = \mathrm{sign}(x) \log(1 + |x|)
-    return x.abs().log1p().copysign(x)
+    return x.sign() * x.abs().log1p()
 
 
 class ObservationNormalizer(nn.Module):
