@@ -77,6 +77,7 @@ class Learner:
         self.module, self.loss, self.groups, self.compile = module, loss, groups, compile
         self.clip = [(places, bound) for places, bound in clip if bound is not None]
         self.rates = [group.learning_rate for group in groups]
+        self._dropout = [layer for layer in module.modules() if isinstance(layer, nn.Dropout)]
         self.steps = 0
         self.terms: tuple[str, ...] = ()
         # Of each group the parameters, and the running means of their gradient and its square (of no use to SGD).
@@ -123,7 +124,11 @@ class Learner:
 
     def _loss(self, coefficients: Tensor, index: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         named = dict(zip(self.coefficients, coefficients.unbind(), strict=True))
+        for layer in self._dropout:
+            layer.train()
         loss, terms = self.loss(*(data[index] for data in batch), **named)
+        for layer in self._dropout:
+            layer.eval()
         self.terms = tuple(terms)
         return loss, torch.stack([term.detach() for term in terms.values()])
 

@@ -327,6 +327,8 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
     lengths = {name: len(backbone[name]) for name in ("channels", "kernels", "strides") if name in backbone}
     if len({*lengths.values()}) > 1:
         yield f"network.backbone.kernels={backbone['kernels']}: allowed are as many as channels={backbone['channels']} and strides={backbone['strides']}"
+    if backbone.get("dropout") and config["compile"] is True:
+        yield f"compile=true: allowed is false with network.backbone.dropout={backbone['dropout']}, for what is compiled draws no chance"
     if backbone.get("heads") and backbone["d_model"] % backbone["heads"]:
         yield f"network.backbone.heads={backbone['heads']}: allowed is a divisor of network.backbone.d_model={backbone['d_model']}"
     if network.get("shared_encoder") and network["value_layers"] != network["policy_layers"]:

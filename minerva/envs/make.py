@@ -60,7 +60,7 @@ def make(
         "id": id,
         "num_envs": num_envs,
         "max_episode_steps": max_episode_steps,
-        "stagger": stagger,
+        "stagger": stagger // action_repeat,
     }
     if backend == "envpool" and (pixels or action_repeat > 1):
         raise UserError(

@@ -96,6 +96,7 @@ class ActorCritic(nn.Module):
                 squash = head == "squashed"
                 self.policy_head = GaussianHead(in_dim=in_dim, space=action, deviation=deviation, squash=squash)
         self.value_head = PopArt(orthogonal(nn.Linear(self.value_body.out_dim, 1), gain=1.0), popart_rate)
+        self.eval()  # dropout is for the loss alone
 
     def forward(self, obs: Tensor) -> tuple[Distribution, Tensor]:
         """The action distribution and the value [...] of raw ``obs`` [..., *obs_shape]."""

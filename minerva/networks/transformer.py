@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minerva.errors import UserError
@@ -60,15 +59,16 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout = heads, nn.Dropout(dropout) if dropout else nn.Identity()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., L, width]."""
-        x = x + F.dropout(self._attention(self.norm1(x)), self.dropout, self.training)
-        return x + F.dropout(self.mlp(self.norm2(x)), self.dropout, self.training)
+        x = x + self.dropout(self._attention(self.norm1(x)))
+        result: Tensor = x + self.dropout(self.mlp(self.norm2(x)))
+        return result
 
     def _attention(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)

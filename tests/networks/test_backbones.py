@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from minerva.networks.cnn import CNN
 from minerva.networks.mlp import MLP
 from minerva.networks.transformer import Transformer
 from minerva.types import EnvSpec
+from tests import test_ppo, test_vmpo
 from tests.conftest import ROOT, actor_critic
 from tests.test_probes import learn
 
@@ -79,13 +82,26 @@ def test_what_is_no_sequence_of_that_length_is_refused(obs_shape, seq_len):
         Transformer(obs_shape=obs_shape, seq_len=seq_len, d_model=8, heads=2, layers=1, dropout=0.0)
 
 
-def test_dropout_is_for_learning_alone():
-    net = Transformer(obs_shape=(3, 2), seq_len=3, d_model=8, heads=2, layers=1, dropout=0.5)
-    obs = torch.randn(4, 3, 2)
-    net.eval()
-    assert torch.equal(net(obs), net(obs))
-    net.train()
-    assert not torch.equal(net(obs), net(obs))
+@pytest.mark.parametrize("algorithm", [test_ppo, test_vmpo])
+def test_dropout_is_for_the_loss_alone(algorithm, monkeypatch):
+    spec = EnvSpec((2, 2), "float32", spaces.Discrete(2))
+    net = actor_critic(
+        spec, backbone=partial(Transformer, seq_len=2, d_model=8, heads=2, layers=1, dropout=0.5), policy_layers=[]
+    )
+    monkeypatch.setattr(algorithm, "actor_critic", lambda *_, **__: net)
+    algo = algorithm.make("discrete")
+    dropout = net.policy_body[0].blocks[0].dropout
+    trained = []
+    dropout.register_forward_hook(lambda module, *_: trained.append(module.training))
+    obs = torch.randn(6, 2, 2)
+    assert torch.equal(algo.network.policy(obs).params, algo.network.policy(obs).params)
+    assert not any(trained)
+    trained.clear()
+    algo.learner.loss = lambda *_: (net.policy(obs).params.square().sum(), {"x": torch.tensor(0.0)})
+    algo.learner.coefficients = {}
+    algo.learner(torch.arange(6), obs)
+    assert trained == [True, True], "twice in a block"
+    assert not dropout.training
 
 
 def test_a_hidden_layer_is_normalised_before_its_activation():
@@ -174,8 +190,6 @@ def test_the_backbone_of_the_docs_learns(tmp_path):
     (tmp_path / "mypackage.py").write_text(source)
     (tmp_path / "sitecustomize.py").write_text("")
     run = [sys.executable, *command.split(), f"hydra.run.dir={tmp_path / 'run'}", "logger=[]"]
-    import os
-
     done = subprocess.run(
         run, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
