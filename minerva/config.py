@@ -7,8 +7,9 @@ import os
 import re
 import textwrap
 from collections.abc import Callable
+from dataclasses import Field, fields
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ from minerva.cli import fail
 from minerva.errors import UserError
 from minerva.explain import CONF, explain
 from minerva.run import has_checkpoint, locked
-from minerva.schema import SCHEMAS, Train, broken_rules, conflicts, same_identity, schema_of
+from minerva.schema import MISSING, SCHEMAS, Train, broken_rule, broken_rules, conflicts, same_identity, schema_of
 
 log = logging.getLogger(__name__)
 
 SAVED = Path(".hydra") / "config.yaml"  # where Hydra keeps a job's configuration in its run directory
 FIXED = ("algo", "env", "reward", "network")  # the groups that cannot change while a run goes on
-_passed: set[str] = set()  # nodes of configurations that are all right
+_fitting: set[tuple[type, str, str]] = set()  # schema, key and value of what is all right
 
 HELP = """\
 ${hydra.help.header}
@@ -192,8 +193,10 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
         assert isinstance(values, dict)
         if schema is Train:  # the groups have schemas of their own
             values = {name: {} if isinstance(value, dict) else value for name, value in values.items()}
-        if (known := f"{key} {schema} {values}") in _passed:
-            return  # of a sweep's thousand jobs most nodes are the same
+        entries = {entry.name: entry for entry in fields(schema)}
+        if entries.keys() == values.keys() and all(_fits(schema, entries[name], values[name]) for name in entries):
+            return
+        # Something is wrong; what it is, and how to say it, is found by putting all together.
         typed = OmegaConf.merge(OmegaConf.structured(schema), values)
     except OmegaConfBaseException as error:
         # OmegaConf does not name a list or a group of keys that stands where another kind of value should.
@@ -202,7 +205,27 @@ def _check_node(node: Any, key: str, schema: type | None = None) -> None:
         raise UserError(f"{key}{missing}: must be given, as {key}{missing}=...")
     if problem := next(broken_rules(schema, OmegaConf.to_container(typed), key), None):  # type: ignore[arg-type]
         raise UserError(problem)
-    _passed.add(known)
+
+
+def _fits(schema: type, entry: Field[Any], value: Any) -> bool:
+    """Whether ``value`` may stand there. In a sweep's thousand jobs most values are the same."""
+    known = schema, entry.name, repr(value)
+    if known not in _fitting:
+        try:
+            _blank(schema)[entry.name] = value
+            typed: Any = OmegaConf.to_container(_blank(schema))
+        except OmegaConfBaseException:
+            return False
+        if value == MISSING or broken_rule(entry, typed[entry.name]):
+            return False
+        _fitting.add(known)
+    return True
+
+
+@cache
+def _blank(schema: type) -> DictConfig:
+    """What takes a value of the right type alone."""
+    return OmegaConf.structured(schema)
 
 
 def _misfit(schema: type, node: DictConfig) -> str:

@@ -6,7 +6,7 @@ The values and what they mean are in ``conf/``: a schema says what may stand the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from minerva.errors import UserError
@@ -29,6 +29,7 @@ class Rule:
     open_low: bool = False
     choices: tuple[Any, ...] = ()
     auto: bool = False
+    names: bool = False
 
     def allows(self, value: Any) -> bool:
         """Whether ``value`` satisfies the rule; None always does, but for what is true or false."""
@@ -37,6 +38,8 @@ class Rule:
         if self.auto:
             number = isinstance(value, int) and not isinstance(value, bool)
             return value == AUTO or (number and replace(self, auto=False).allows(value))
+        if self.names and (isinstance(value, bool) or not isinstance(value, int)):
+            return isinstance(value, str) and value != ""
         if value is None:
             return not any(isinstance(choice, bool) for choice in self.choices)
         if self.choices:
@@ -47,6 +50,8 @@ class Rule:
     def __str__(self) -> str:
         if self.auto:
             return f"{AUTO}, or {replace(self, auto=False)}"
+        if self.names:
+            return f"a name, or a whole number {replace(self, names=False)}"
         if self.choices:
             return "one of " + ", ".join(str(choice).lower() for choice in self.choices)
         if self.high is not None and self.high < LARGEST:
@@ -77,6 +82,11 @@ def at_least(low: float) -> Any:
 def one_of(*choices: str | bool) -> Any:
     """One of some words."""
     return field(default=MISSING, metadata={"rule": Rule(choices=choices)})
+
+
+def name_or_between(low: int, high: int) -> Any:
+    """A whole number in [low, high], or a name."""
+    return field(default=MISSING, metadata={"rule": Rule(low, high, names=True)})
 
 
 def auto_or_between(low: int, high: int) -> Any:
@@ -162,7 +172,7 @@ class Env:
     max_episode_steps: int | None = at_least(1)
     pixels: bool = MISSING
     pixel_size: int = between(8, 1024)
-    camera: Any = MISSING
+    camera: Any = name_or_between(-1, MANY)
     action_repeat: int = between(1, 1024)
     frame_stack: Any = auto_or_between(1, 1024)
     stagger: int = at_least(0)
@@ -286,13 +296,18 @@ def schema_of(node: Mapping[str, Any], group: str) -> type | None:
 def broken_rules(schema: type, node: Mapping[str, Any], key: str) -> Iterator[str]:
     """One line for each value of ``node`` that its schema does not allow; ``key`` is where the node stands."""
     for entry in fields(schema):
-        rule, value = entry.metadata.get("rule"), node.get(entry.name)
-        listed = isinstance(value, list) and str(entry.type).startswith("list")
-        elements: list[Any] = value if listed else [value]  # type: ignore[assignment]
-        if listed and any(isinstance(element, list | dict) for element in elements):
-            yield f"{key}{entry.name}={value}: allowed is a list of plain values"
-        elif rule and (refused := [element for element in elements if not rule.allows(element)]):
-            yield f"{key}{entry.name}={value}: {rule.refusal(refused[0])}"
+        if problem := broken_rule(entry, node.get(entry.name)):
+            yield f"{key}{entry.name}={node.get(entry.name)}: {problem}"
+
+
+def broken_rule(entry: Field[Any], value: Any) -> str | None:
+    """What is allowed in the place of ``value``, where it is not; ``entry`` is of a schema."""
+    rule: Rule | None = entry.metadata.get("rule")
+    listed = isinstance(value, list) and str(entry.type).startswith("list")
+    elements: list[Any] = value if listed else [value]
+    if listed and any(isinstance(element, list | dict) for element in elements):
+        return "allowed is a list of plain values"
+    return next((rule.refusal(element) for element in elements if rule and not rule.allows(element)), None)
 
 
 def same_identity(old: Mapping[str, Any], new: Mapping[str, Any], where: str, elsewhere: str = "hydra.run.dir") -> None:

@@ -284,7 +284,13 @@ def commands() -> Iterator[Bad]:
 
 # Every key of every schema
 
-CHOOSE = {"algo/vmpo": ("algo=vmpo",), "logger/wandb": ("logger=[wandb]",)}  # what it takes to have these keys
+# What it takes to have these keys.
+CHOOSE = {
+    "algo/vmpo": ("algo=vmpo",),
+    "logger/wandb": ("logger=[wandb]",),
+    "network/cnn": ("network=cnn",),
+    "network/transformer": ("network=transformer",),
+}
 
 
 def wrong_values(key: str, type: str, rule: Rule | None) -> list[str]:
@@ -292,12 +298,16 @@ def wrong_values(key: str, type: str, rule: Rule | None) -> list[str]:
     optional = [] if "None" in type else ["null"]
     if key in ("algo", "env", "network", "trainer", "logger", "reward"):
         return ["null", "5", "2.5"]
+    if key == "network.backbone":
+        return ["5", "word", "[1]", "true"]
+    if rule and rule.names:
+        return ["[1]", "{a:1}", "1.5", "true", "''", "-2", "null"]
     if key.endswith("_target_"):
         return ["os.system", "null", "[a]", "{a:1}", "''"]
     if type.startswith("list[int]"):
         return ["5", "word", "[a]", "[[1]]", "[1.5]", "[null]", "{a:1}", "null", "[nan]", "[0]", "[65537]"]
     if type.startswith("list"):
-        return ["5", "word", "{a:1}", "null", "[[a]]"]
+        return ["5", "word", "{a:1}", "[[a]]", *optional]
     if type.startswith("dict"):
         return ["5", "[1]", "word", "null"]
     if type.startswith("bool"):
@@ -325,7 +335,8 @@ def wrong_values(key: str, type: str, rule: Rule | None) -> list[str]:
 def keys() -> Iterator[tuple[tuple[str, ...], str, list[str]]]:
     """For every key of every schema: what it takes to have it, its name, and values that it does not allow."""
     for path, schema in SCHEMAS.items():
-        group = {"train": "", "logger/tensorboard": "logger.tensorboard.", "logger/wandb": "logger.wandb."}
+        group = {"train": "", "logger/tensorboard": "logger.tensorboard.", "logger/wandb": "logger.wandb.",
+                 "network/cnn": "network.backbone.", "network/transformer": "network.backbone."}  # fmt: skip
         for entry in fields(schema):
             key = f"{group.get(path, path.split('/')[0] + '.')}{entry.name}"
             yield CHOOSE.get(path, ()), key, wrong_values(key, str(entry.type), entry.metadata.get("rule"))
