@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,14 @@ from minerva.errors import UserError
 
 ALLOW = "MINERVA_ALLOW_TARGETS"
 ENV = re.compile(r"\+*env(\.[\w.]+)?")
+BACKBONE = "network.backbone._target_"  # which a user may type
 CALL = re.compile(r"\$\{[^}]*:")  # of a resolver, which could read the environment
+
+# What a command may say that was kept in a file, without anything being executed but this program's own.
+HARMLESS = re.compile(
+    r"(?!hydra\b)[\w./@-]+|hydra/(launcher|sweeper)|hydra\.mode|hydra\.sweep\.dir|hydra\.sweeper\.(n_trials|batch|seed|max_batch_size)"
+    r"|hydra\.launcher\.(?!setup|teardown|srun_args|additional_parameters)[a-z]\w*"
+)
 
 _isolated: tempfile.TemporaryDirectory[str] | None = None
 
@@ -35,7 +42,13 @@ def typed() -> list[str]:
 def allowed(name: str, more: tuple[str, ...] = ()) -> bool:
     """Whether ``name``, of a module or of what is in one, is of a package that the user allows, or of ``more``."""
     given = [argument.partition("=") for argument in typed()]
-    said = [value.partition(".")[0] for key, _, value in given if key.endswith("._target_")]
+    said = [
+        backbone.partition(".")[0]
+        for key, _, names in given
+        if key == BACKBONE
+        for backbone in names.split(",")
+        if backbone
+    ]
     packages = [*more, *said, *filter(None, os.environ.get(ALLOW, "").split(","))]
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
@@ -75,6 +88,24 @@ def check_import(key: str, id: str) -> None:
         raise UserError(
             f"{key}={id}: imports code; give it on the command line, or allow it with {ALLOW}={module.partition('.')[0]}"
         )
+
+
+def check_kept(options: Sequence[str], overrides: Sequence[str], where: Path) -> None:
+    """Refuse words of a command, kept ``where`` a stranger may have written them, that could have other code executed.
+
+    Raises:
+        UserError: naming the first, and how to allow it.
+    """
+    names = {option.partition("=")[0] for option in options if option.startswith("-")}
+    unknown = names - {"-cp", "--config-path", "-cn", "--config-name"}
+    for word in [*unknown, *overrides]:
+        key, _, value = word.lstrip("+~").partition("=")
+        imports = word in unknown or "_target_" in word or (key.startswith("env") and ":" in value)
+        if imports or not HARMLESS.fullmatch(key) or CALL.search(value) or ".." in word or "\n" in word:
+            raise UserError(
+                f"{where}: has {word!r}, which can execute code; repeat the command that began the sweep, or give this word here again, if "
+                "it is yours"
+            )
 
 
 def read(path: Path) -> DictConfig:

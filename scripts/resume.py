@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 from minerva.cli import entry
-from minerva.sweeps.folder import SweepFolder
+from minerva.sweeps.folder import MANIFEST, SweepFolder
+from minerva.sweeps.words import quoted, split
+from minerva.trust import check_kept
 
 
 @entry
@@ -22,10 +24,16 @@ def main() -> None:
     parser.add_argument("sweep", type=Path, help="a sweep's directory")
     parser.add_argument("override", nargs="*", help="of the launcher, beside those that it was begun with")
     args = parser.parse_args()
-    manifest = SweepFolder(args.sweep.absolute()).manifest
+    folder = SweepFolder(args.sweep.absolute())
+    manifest = folder.manifest
+    options, overrides = split([str(word) for word in manifest["command"][1:]])
+    overrides = [word for word in overrides if word not in args.override]
+    check_kept(options, overrides, folder.path / MANIFEST)
     if os.path.isdir(manifest["cwd"]):
         os.chdir(manifest["cwd"])
-    os.execv(sys.executable, [sys.executable, *manifest["command"], *args.override])
+    script = Path(__file__).absolute().parent.parent / "train.py"
+    here = f"hydra.sweep.dir={quoted(folder.path)}"  # wherever it was when it began
+    os.execv(sys.executable, [sys.executable, str(script), "-m", *options, *overrides, *args.override, here])
 
 
 if __name__ == "__main__":

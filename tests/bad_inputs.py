@@ -64,7 +64,7 @@ COMMANDS = {
         ("env=dm_control/cheeta/run", "nearest: dm_control/cheetah/run"),
         ("env=dm_control", "env=dm_control: there is no such choice"),
         ("env=", "env=: there is no such choice"),
-        ("network=cnn", "network=cnn: there is no such choice; nearest: mlp"),
+        ("network=ccn", "network=ccn: there is no such choice; nearest: cnn"),
         ("logger=[tensorboard,nope]", "logger=nope: there is no such choice"),
         ("algo=/etc/passwd", "algo=/etc/passwd: there is no such choice"),
         ("sweep=nope", "sweep=nope: there is no such choice"),

@@ -26,6 +26,9 @@ def config(**changes) -> DictConfig:
                 "threads": "auto",
                 "kwargs": {},
                 "num_envs": 32,
+                "pixels": False,
+                "action_repeat": 1,
+                "frame_stack": "auto",
             },
         }
     )
@@ -103,3 +106,15 @@ def test_going_on_is_as_it_was_before(monkeypatch):
     given = OmegaConf.merge(cfg, {"threads": 2})
     auto.settle(given, before)
     assert given.threads == 2
+
+
+def test_observations_are_stacked_for_who_remembers_and_for_pictures():
+    assert config().env.frame_stack == 1
+    assert config(env__pixels=True).env.frame_stack == 3
+    assert config(network__backbone={"seq_len": 16}).env.frame_stack == 16
+    assert config(env__frame_stack=4, env__pixels=True).env.frame_stack == 4
+
+
+@pytest.mark.parametrize("changes", [{"env__pixels": True}, {"env__action_repeat": 2}])
+def test_what_envpool_cannot_do_is_gymnasiums(changes):
+    assert config(**changes).env.backend == "gymnasium"

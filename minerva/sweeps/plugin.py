@@ -25,6 +25,7 @@ from minerva.errors import UserError
 from minerva.sweeps import launcher
 from minerva.sweeps.compose import Composer
 from minerva.sweeps.folder import Job, State, SweepFolder, job_name
+from minerva.sweeps.words import quoted, split
 from minerva.trust import typed
 
 # Of the sweep, not of its jobs.
@@ -191,7 +192,7 @@ class SweepLauncher(Launcher):
         """The command of a single run."""
         hydra = [text for text in self.config.hydra.overrides.hydra if not NOT_OF_A_JOB.match(text)]
         sweep = [text for text in self.config.hydra.overrides.task if re.match(r"\+*sweep=", text)]
-        where = [f"hydra.run.dir={_quoted(self.folder.path / job.name)}", "hydra.mode=RUN"]
+        where = [f"hydra.run.dir={quoted(self.folder.path / job.name)}", "hydra.mode=RUN"]
         return [sys.executable, sys.argv[0], *split(typed())[0], *hydra, *sweep, *job.overrides, *where]
 
     def _command(self) -> list[str]:
@@ -199,26 +200,10 @@ class SweepLauncher(Launcher):
         once = r"(sweep_name|hydra\.sweep\.dir|hydra\.launcher\.retry)="
         options, overrides = split(typed())
         own = [text for text in overrides if not re.match(once, text)]
-        return [str(Path(sys.argv[0]).absolute()), "-m", *options, *own, f"hydra.sweep.dir={_quoted(self.folder.path)}"]
+        return [str(Path(sys.argv[0]).absolute()), "-m", *options, *own, f"hydra.sweep.dir={quoted(self.folder.path)}"]
 
     def _pool(self, jobs: Sequence[Job]) -> launcher.Pool:
         raise NotImplementedError
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "\\'") + "'"
-
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Hydra's options that say where it finds configurations, and the overrides: the latter must stand together."""
-    options, overrides, take = [], list[str](), False
-    for argument in arguments:
-        if take or argument.startswith("-c") or argument.startswith("--c"):
-            options.append(argument)
-            take = not take and "=" not in argument
-        elif not argument.startswith("-"):
-            overrides.append(argument)
-    return options, overrides
 
 
 class LocalLauncher(SweepLauncher):

@@ -191,7 +191,7 @@ def test_a_state_of_another_number_of_environments_is_refused():
 def values(**changes) -> dict:
     return {
         "id": CHEETAH, "backend": "envpool", "allow_different": False, "threads": 1, "timeout": None, "on_hang": None, "kwargs": {}, "num_envs": 2,
-        "max_episode_steps": None, "stagger": 0,
+        "max_episode_steps": None, "pixels": False, "pixel_size": 64, "camera": 0, "action_repeat": 1, "frame_stack": 1, "stagger": 0,
     } | changes  # fmt: skip
 
 

@@ -371,7 +371,7 @@ def test_an_unsupported_observation_space_is_a_users_mistake(space):
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
         spaces.MultiBinary(2),
         spaces.Box(-1, 1, (2, 2)),
         spaces.Box(-1, 1, ()),

@@ -115,6 +115,48 @@ def test_a_sweep_of_a_saved_configuration_goes_on_too(python, tmp_path):
     assert "1 finished; 1 to run" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "import pathlib; pathlib.Path('@').touch()"],
+        ["train.py", "-m", "seed=0", "+hydra.callbacks.x={_target_: pathlib.Path.touch, self: '@'}"],
+        ["train.py", "-m", "seed=0", "algo._target_=evil.Algo"],
+        ["train.py", "-m", "seed=0", "env.id=evil:Env-v0"],
+        ["train.py", "-m", "seed=0", "--config-dir", "@"],
+        ["train.py", "-m", "env=../../../evil"],
+        ["train.py", "-m", "seed=0", "logger.x=${oc.env:HOME}"],
+        ["train.py", "-m", "seed=0", "hydra.launcher.setup=[touch @]"],
+        ["train.py", "-m", "seed=0", "hydra.launcher.comment=x\ntouch @"],
+        ["train.py", "-m", "hydra.sweeper.params={hydra.callbacks.x._target_: evil.X}"],
+        ["train.py", "-m", "hydra/launcher=slurm", "hydra.launcher._target_=evil.X", "seed=0"],
+    ],
+    ids=lambda words: words[-1][:40],
+)
+def test_a_strangers_sweep_executes_nothing(python, tmp_path, words):
+    folder, proof = tmp_path / "sweep", tmp_path / "proof"
+    folder.mkdir()
+    command = [word.replace("@", str(proof)) for word in words]
+    (folder / "sweep.json").write_text(
+        json.dumps({"command": command, "cwd": str(tmp_path), "launcher": "local", "jobs": []})
+    )
+    (tmp_path / "evil.py").write_text(f"import pathlib; pathlib.Path({str(proof)!r}).touch()")
+    done = python("scripts/resume.py", folder, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {folder / 'sweep.json'}: has ")
+    assert "which can execute code; repeat the command" in done.stderr
+    assert not proof.exists()
+
+
+def test_a_sweep_that_was_moved_goes_on_where_it_is(python, tmp_path):
+    assert sweep(python, tmp_path / "sweep", *TINY, "seed=0,1").returncode == 0
+    (tmp_path / "sweep").rename(tmp_path / "moved")
+    (only(tmp_path / "moved", "seed=1") / "run.json").unlink()
+    done = python("scripts/resume.py", tmp_path / "moved")
+    assert done.returncode == 0, done.stderr
+    assert "1 finished; 1 to run" in done.stderr
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_equal_jobs_are_one(python, tmp_path):
     done = sweep(python, tmp_path / "sweep", *TINY, "seed=0,0")
     assert done.returncode == 0, done.stderr
@@ -196,7 +238,7 @@ def processes(folder: Path) -> list[str]:
             line = path.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if f"{folder}/" in line or f"{folder} " in line:
+        if any(f"{folder}{after}" in line for after in "/ '"):
             found.append(line)
     return found
 
