@@ -19,7 +19,7 @@ setup: .venv/.installed ## make .venv and install minerva with the tested versio
 train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"
 	$(BIN)/python train.py $(ARGS)
 
-test: setup ## the tests, in about eight minutes on two cores
+test: setup ## the tests, in about thirteen minutes on two cores
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 slurm: setup ## the tests that need a SLURM, with one that is brought up for them; as root, on Debian

@@ -221,5 +221,5 @@ def _action(id: str, space: spaces.Space) -> tuple[Any, spaces.Discrete | spaces
         high = np.where(space.high >= UNBOUNDED, np.inf, space.high).astype(space.dtype)
         return 0, spaces.Box(low, high, dtype=space.dtype.type)
     raise UserError(
-        f"env.id={id}: action space {space} is not supported; allowed: Discrete, and MultiDiscrete and Box of one dimension"
+        f"env.id={id}: action space {' '.join(str(space).split())} is not supported; allowed: Discrete, and MultiDiscrete and Box of one dimension"
     )
