@@ -1,6 +1,6 @@
 """Go on with a sweep, as its command would: what is finished is left alone, what is not goes on from its checkpoint.
 
-What is given beside it is the launcher's.
+What is given beside it are more words of that command; what it must not take from the sweep's files, too.
 
     python scripts/resume.py outputs/sweeps/NAME [hydra.launcher.n_jobs=4 ...]
 """
@@ -22,7 +22,7 @@ from minerva.trust import check_kept
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path, help="a sweep's directory")
-    parser.add_argument("override", nargs="*", help="of the launcher, beside those that it was begun with")
+    parser.add_argument("override", nargs="*", help="beside those that it was begun with")
     args = parser.parse_args()
     folder = SweepFolder(args.sweep.absolute())
     manifest = folder.manifest

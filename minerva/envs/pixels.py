@@ -71,6 +71,7 @@ class Camera:
         """Release the renderer; the next picture makes another."""
         if self._renderer is not None:
             self._renderer.close()
+            atexit.unregister(self._renderer.close)  # which would keep it, one for each episode of some tasks
         self._renderer = None
 
     def _make(self, model: mujoco.MjModel) -> mujoco.Renderer:

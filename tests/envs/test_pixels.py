@@ -71,13 +71,24 @@ def test_an_action_that_is_repeated_is_so_many_steps():
     repeated.reset(0), plain.reset(0)
     for _ in range(3):
         action = np.full((1, 1), 0.3, np.float32)
-        once, steps = repeated.step(action), [plain.step(action).reward.item() for _ in range(4)]
-        assert once.reward.item() == pytest.approx(sum(steps))
-    assert np.array_equal(once.obs, plain.step(action).obs) is False
+        once, total = repeated.step(action), 0.0
+        for _ in range(4):
+            last = plain.step(action)
+            total += last.reward.item()
+        assert once.reward.item() == pytest.approx(total)
+        np.testing.assert_array_equal(once.obs, last.obs)
     lengths = 0
     while not repeated.step(action).truncated[0]:
         lengths += 1
     assert lengths + 1 + 3 == 250
+
+
+def test_the_ends_of_first_episodes_are_spread_over_steps_of_the_environment():
+    ours = env(pixels=False, action_repeat=4, stagger=8)
+    ours.reset(0)
+    assert ours.step(np.zeros((2, 1), np.float32)).truncated.tolist() == [False, True], (
+        "after 8 / 2 steps, one decision"
+    )
 
 
 def test_an_episode_that_ends_within_the_repeats_ends_there():
