@@ -188,7 +188,6 @@ def test_the_backbone_of_the_docs_learns(tmp_path):
     source = re.search(r"```python\n# mypackage.py\n(.*?)```", text, re.S)[1]
     command = re.search(r"```\npython (train.py network=custom .*?)\n```", text)[1]
     (tmp_path / "mypackage.py").write_text(source)
-    (tmp_path / "sitecustomize.py").write_text("")
     run = [sys.executable, *command.split(), f"hydra.run.dir={tmp_path / 'run'}", "logger=[]"]
     done = subprocess.run(
         run, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
