@@ -27,7 +27,7 @@ def main(cfg: DictConfig) -> float:
         torch.set_num_threads(cfg.threads)
         env = config.build(cfg.env, on_hang=run.fail)
         eval_env = config.build(cfg.env, num_envs=cfg.trainer.eval_episodes, stagger=0, on_hang=run.fail)
-        network = config.network(cfg.network, env.spec).to(device)
+        network = config.network(cfg.network, env.spec, cfg.amp).to(device)
         algo = config.build(cfg.algo, network=network, compile=cfg.compile)
         reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
         seed = derive(cfg.seed, "train")

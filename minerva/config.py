@@ -111,7 +111,7 @@ def load(run_dir: Path) -> DictConfig:
         UserError: there is none, or it is not allowed.
     """
     config = saved(run_dir)
-    config.device, config.compile = "cpu", False
+    config.device, config.compile, config.amp = "cpu", False, None
     check(config)
     if config.env.backend == "envpool" and not config.env.allow_different and find_spec("envpool") is None:
         config.env.backend = "gymnasium"  # the same task, where this one is not installed
@@ -147,10 +147,10 @@ def build(node: DictConfig, **live: Any) -> Any:
     return trust.target(str(values.pop("_target_")))(**(values | live))
 
 
-def network(node: DictConfig, spec: Any) -> Any:
+def network(node: DictConfig, spec: Any, amp: str | None) -> Any:
     """Policy and value function for an environment of ``spec``, a :class:`minerva.types.EnvSpec`; their backbones are made of a node of its own."""
     backbone = node.get("backbone")
-    return build(node, spec=spec, backbone=backbone and partial(build, backbone))
+    return build(node, spec=spec, backbone=backbone and partial(build, backbone), amp=amp)
 
 
 def check(config: DictConfig, here: bool = True) -> None:
@@ -364,7 +364,7 @@ def check_run_dir(config: DictConfig, run_dir: str) -> None:
 
 def identity(config: DictConfig) -> dict[str, Any]:
     """What makes a run that run: its algorithm, environment, network and seed, as ``{"algo.gamma": 0.99, ...}``."""
-    fixed = (*FIXED, "seed", "compile")
+    fixed = (*FIXED, "seed", "compile", "amp")
     return {
         key: value
         for group in fixed

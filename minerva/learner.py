@@ -13,6 +13,9 @@ from minerva.types import State
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 BETAS = (0.9, 0.999)
+# Gradients of float16 are those of the loss times a factor, lest they vanish: the first factor, what it is multiplied with after so many
+# steps in a row without an infinity, and after a step with one (Micikevicius et al. 2018, arXiv 1710.03740, as in torch.amp.GradScaler).
+SCALE, GROWTH, PATIENCE, BACKOFF = 2.0**16, 2.0, 2000, 0.5
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
@@ -86,6 +89,9 @@ class Learner:
         # Of each group the learning rate and what Adam makes of it in this step, for the compiled function to read.
         self._numbers = torch.zeros(len(groups), 3)
         self._compiled: dict[tuple[torch.Size, ...], Compiled] = {}
+        # The factor, and the steps since it has changed.
+        half = any(getattr(layer, "amp", None) == torch.float16 for layer in module.modules())
+        self._scale = torch.tensor([SCALE, 0.0], device=self._theta[0].device) if half else None
 
     def __call__(self, index: Tensor, *batch: Tensor) -> Tensor:
         """A step on the samples ``index`` [B] of ``batch``, each of whose tensors has them first.
@@ -103,7 +109,8 @@ class Learner:
         numbers = self._numbers.to(self._theta[0].device)
         coefficients = torch.tensor([*self.coefficients.values()], device=numbers.device)
         if self.compile:
-            own = [*self._theta, *self._mean, *self._square, *self.module.buffers()]
+            scale = [] if self._scale is None else [self._scale]
+            own = [*self._theta, *self._mean, *self._square, *self.module.buffers(), *scale]
             tensors = [*own, numbers, coefficients, index, *batch]
             shapes = tuple(tensor.shape for tensor in (index, *batch))
             if shapes not in self._compiled:
@@ -116,10 +123,12 @@ class Learner:
 
         loss, terms = self._loss(coefficients, index, batch)
         parameters = [parameter for group in self.groups for parameter in group.parameters]
+        if self._scale is not None:
+            loss = loss * self._scale[0]
         gradient = iter(torch.autograd.grad(loss, parameters, materialize_grads=True))
         gradients = [torch.cat([next(gradient).flatten() for _ in group.parameters]) for group in self.groups]
         with torch.no_grad():
-            self._update(self._theta, self._mean, self._square, gradients, numbers)
+            self._update(self._theta, self._mean, self._square, gradients, numbers, self._scale)
         return terms
 
     def _loss(self, coefficients: Tensor, index: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -137,6 +146,7 @@ class Learner:
         left = iter(tensors)
         theta, mean, square = ([next(left) for _ in self.groups] for _ in range(3))
         held = {name: next(left) for name, _ in self.module.named_buffers()}
+        scale = None if self._scale is None else next(left)
         numbers, coefficients, index, *batch = left
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
 
@@ -145,16 +155,33 @@ class Learner:
                 parts = vector.split([parameter.numel() for parameter in group.parameters])
                 held.update({names[id(p)]: part.view_as(p) for p, part in zip(group.parameters, parts, strict=True)})
             with swapped(self.module, held):
-                return self._loss(coefficients, index, batch)
+                value, terms = self._loss(coefficients, index, batch)
+            return value if scale is None else value * scale[0], terms
 
         gradients, terms = torch.func.grad(loss, has_aux=True)(theta)
-        self._update(theta, mean, square, gradients, numbers)
+        self._update(theta, mean, square, gradients, numbers, scale)
         return (terms,)
 
     def _update(
-        self, theta: list[Tensor], mean: list[Tensor], square: list[Tensor], gradients: list[Tensor], numbers: Tensor
+        self,
+        theta: list[Tensor],
+        mean: list[Tensor],
+        square: list[Tensor],
+        gradients: list[Tensor],
+        numbers: Tensor,
+        scale: Tensor | None,
     ) -> None:
-        """Clip the gradients and step along them, in place."""
+        """Clip the gradients and step along them, in place; if the loss was scaled and they are not finite, leave all as it was."""
+        if scale is not None:
+            own = [*theta, *mean, *square]
+            before = [tensor.clone() for tensor in own]
+            gradients = [gradient / scale[0] for gradient in gradients]
+            self._update(theta, mean, square, gradients, numbers, None)
+            finite = torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
+            for tensor, old in zip(own, before, strict=True):
+                tensor.copy_(torch.where(finite, tensor, old))
+            adapt(scale, finite)
+            return
         for places, bound in self.clip:
             # LaTeX: g \leftarrow g \, \min(1,\ c / (\lVert g \rVert + 10^{-6}))
             norm = torch.stack([gradients[i].square().sum() for i in places]).sum().sqrt()
@@ -172,8 +199,9 @@ class Learner:
         return vector
 
     def state_dict(self) -> State:
-        """The running means of the gradients, the learning rates and the number of steps."""
-        return {"mean": self._mean, "square": self._square, "rates": list(self.rates), "steps": self.steps}
+        """The running means of the gradients, the learning rates, the number of steps, and the loss's factor if it has one."""
+        scale = {} if self._scale is None else {"scale": self._scale}
+        return {"mean": self._mean, "square": self._square, "rates": list(self.rates), "steps": self.steps, **scale}
 
     def load_state_dict(self, state: State) -> None:
         """Go on where ``state`` was taken."""
@@ -181,6 +209,20 @@ class Learner:
             for tensor, saved in zip(kept, state[name], strict=True):
                 tensor.copy_(saved)
         self.rates, self.steps = list(state["rates"]), state["steps"]
+        if self._scale is not None:
+            self._scale.copy_(state["scale"])
+
+
+def adapt(scale: Tensor, finite: Tensor) -> None:
+    """Change what the loss is multiplied with, in place.
+
+    Args:
+        scale: [2], the factor, and the steps since it has changed.
+        finite: [] bool, whether this step's gradients were.
+    """
+    grows = finite & (scale[1] + 1 >= PATIENCE)
+    factor = torch.where(finite, torch.where(grows, GROWTH, 1.0), BACKOFF)
+    scale.copy_(torch.stack([scale[0] * factor, torch.where(finite & ~grows, scale[1] + 1, 0.0)]))
 
 
 def optimize(group: Group, theta: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, numbers: Tensor) -> None:

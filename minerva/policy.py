@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,16 @@ class Policy:
         """Actions for one observation, or for a batch of them.
 
         Args:
-            obs: [*obs_shape] or [N, *obs_shape], as the environment of the run flattens them.
+            obs: [*obs_shape] or [N, *obs_shape]; or of a Dict of Boxes, as the environment gives them, one or a batch of each by name.
             deterministic: the likeliest action; else a sample.
 
         Returns:
-            [*action_shape] or [N, *action_shape], in the environment's units and within its bounds; a discrete action is counted
-            from 0.
+            [*action_shape] or [N, *action_shape], in the environment's units and within its bounds, as it counts them.
 
         Raises:
-            ValueError: ``obs`` has another shape.
+            ValueError: ``obs`` has another shape, or not all names.
         """
-        array = np.asarray(obs)
+        array = self._flatten(obs) if isinstance(obs, Mapping) else np.asarray(obs)
         shape = self.spec.obs_shape
         single = array.shape == shape
         if not single and array.shape[1:] != shape:
@@ -51,6 +51,16 @@ class Policy:
         noise = None if deterministic else self.algo.actor.noise(len(batch))
         action = self._module(batch, noise).numpy()
         return action[0] if single else action
+
+    def _flatten(self, obs: Mapping[str, Any]) -> np.ndarray:
+        """[..., F] of a Dict observation."""
+        parts = self.spec.parts
+        if not parts or not {part.name for part in parts} <= obs.keys():
+            allowed = ", ".join(part.name for part in parts) or f"an array of the shape {self.spec.obs_shape}"
+            raise ValueError(f"obs with {', '.join(obs)}: allowed is {allowed}")
+        arrays = [np.asarray(obs[part.name], np.float32) for part in parts]
+        batch = arrays[0].shape[: arrays[0].ndim - len(parts[0].shape)]
+        return np.concatenate([array.reshape(*batch, -1) for array in arrays], axis=-1)
 
     def module(self) -> nn.Module:
         """What turns raw observations [N, *obs_shape] into actions [N, *action_shape], for :func:`torch.export.export`."""
@@ -62,6 +72,7 @@ class _Act(nn.Module):
 
     low: torch.Tensor
     high: torch.Tensor
+    start: torch.Tensor
 
     def __init__(self, actor: Any, spec: EnvSpec) -> None:
         super().__init__()
@@ -69,11 +80,13 @@ class _Act(nn.Module):
         if isinstance(spec.action, spaces.Box):
             self.register_buffer("low", torch.from_numpy(spec.action.low))
             self.register_buffer("high", torch.from_numpy(spec.action.high))
+        else:
+            self.register_buffer("start", torch.as_tensor(spec.action.start))
 
     @torch.no_grad()
     def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
         action: torch.Tensor = self.actor.act(obs, noise).action
-        return torch.minimum(torch.maximum(action, self.low), self.high) if self.bounded else action
+        return torch.minimum(torch.maximum(action, self.low), self.high) if self.bounded else action + self.start
 
 
 def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
@@ -91,7 +104,8 @@ def load_policy(run: str | Path, checkpoint: str = "last") -> Policy:
     cfg = config.load(Path(run))
     env = config.build(cfg.env, num_envs=1, on_hang=None)
     env.close()
-    algo = config.build(cfg.algo, network=config.network(cfg.network, env.spec), compile=False)
+    network = config.network(cfg.network, env.spec, amp=None)
+    algo = config.build(cfg.algo, network=network, compile=False)
     try:
         put(saved, "algo", algo)
     except UserError as error:

@@ -262,6 +262,7 @@ class Train:
     device: str = MISSING
     threads: Any = auto_or_between(1, 1024)
     compile: Any = one_of("auto", True, False)
+    amp: str | None = one_of("bf16", "fp16")
     algo: Any = MISSING
     env: Any = MISSING
     reward: Any = MISSING
@@ -338,6 +339,8 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"algo.minibatch_size={algo['minibatch_size']}: allowed is at most {size}"
     if (bounds := network.get("std_bounds")) and (len(bounds) != 2 or bounds[0] >= bounds[1]):
         yield f"network.std_bounds={bounds}: allowed is null, or two numbers of which the first is the smaller"
+    if config["amp"] is not None and config["device"] == "cpu":
+        yield f"amp={config['amp']}: allowed is null with device=cpu, where it would be slower than float32; or give device=cuda"
     backbone = network.get("backbone") or {}
     lengths = {name: len(backbone[name]) for name in ("channels", "kernels", "strides") if name in backbone}
     if len({*lengths.values()}) > 1:

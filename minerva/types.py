@@ -18,6 +18,14 @@ State = dict[str, Any]
 UNBOUNDED = 1e10  # a bound of an action this large is none: dm_control's way to write it
 
 
+class Part(NamedTuple):
+    """One of a Dict observation; ``image`` says whether it has bytes, in rows and columns."""
+
+    name: str
+    shape: tuple[int, ...]
+    image: bool
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """All that a network may know of an environment.
@@ -25,14 +33,16 @@ class EnvSpec:
     Attributes:
         obs_shape: shape of one observation, without the batch.
         obs_dtype: ``"float32"``, or ``"uint8"`` for images.
-        action: the action space; of one action, without the batch.
+        action: the action space; of one action, without the batch. Networks count discrete actions from 0, whatever its ``start``.
         frame_stack: L, where an observation is the last L of the environment's, the first dimension of its shape; else 1.
+        parts: of a Dict observation, in the order in which they are put together into one vector, images last.
     """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
     action: spaces.Discrete | spaces.MultiDiscrete | spaces.Box
     frame_stack: int = 1
+    parts: tuple[Part, ...] = ()
 
 
 class Step(NamedTuple):

@@ -103,6 +103,8 @@ COMMANDS = {
     "not a word": [
         ("compile=1", "compile=1: allowed is one of auto, true, false"),
         ("compile=[true]", "compile=[True]: allowed is one of auto, true, false"),
+        ("amp=bf16", "amp=bf16: allowed is null with device=cpu"),
+        ("amp=half", "amp=half: allowed is one of bf16, fp16"),
         ("device=tpu", "device=tpu: allowed is cpu, cuda, or cuda:N"),
         ("device=", "device=: allowed is cpu"),
         ("device=cuda:-1", "device=cuda:-1: allowed is cpu"),

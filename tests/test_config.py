@@ -23,7 +23,7 @@ CONF = Path(__file__).parent.parent / "conf"
 LIVE = {
     "algo": {"network", "compile"},
     "env": {"on_hang"},
-    "network": {"spec"},
+    "network": {"spec", "amp"},
     "reward": {"num_envs", "gamma"},
     "trainer": {"algo", "collector", "evaluator", "loggers", "run_dir", "identity"},
     "logger": {"run_dir", "step", "config"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from minerva import learner as learner_module
 from minerva.learner import Group, Learner
 from tests import test_ppo, test_vmpo
 
@@ -25,7 +27,7 @@ def regression_loss(model: nn.Module) -> Callable[..., Any]:
     return loss
 
 
-def regression(optimizer: str, compile: bool, device: str = "cpu") -> tuple[nn.Module, Learner]:
+def regression(optimizer: str, compile: bool, device: str = "cpu", half: bool = False) -> tuple[nn.Module, Learner]:
     torch.manual_seed(0)
     model = nn.ModuleDict(
         {
@@ -33,6 +35,8 @@ def regression(optimizer: str, compile: bool, device: str = "cpu") -> tuple[nn.M
             "scale": nn.ParameterDict({"a": torch.ones(())}),
         }
     ).to(device)
+
+    model.amp = torch.float16 if half else None
 
     net, scale = [*model["net"].parameters()], [*model["scale"].parameters()]
     groups = [
@@ -101,6 +105,53 @@ def test_plain_steps_are_torch_s(optimizer, theirs):
         scale[0].data.clamp_(min=0.75)
     for ours, other in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loss_in_half_precision_is_scaled(monkeypatch):
+    """The gradients are those of the loss itself; what is not finite is no step, and the factor falls; else it grows."""
+    monkeypatch.setattr(learner_module, "PATIENCE", 3)
+    plain_model, plain = regression("adam", False)
+    model, learner = regression("adam", False, half=True)
+    (x, y), index = data(), torch.arange(20)
+    found = []
+    for step in range(9):
+        bad = step in (1, 5)
+        before = copy.deepcopy((model.state_dict(), learner.state_dict()))
+        learner(index, x, y.index_fill(0, torch.tensor(3), math.inf) if bad else y)
+        found.append(learner.state_dict()["scale"].tolist())
+        after = model.state_dict(), learner.state_dict()
+        if bad:
+            assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+            assert all(map(torch.equal, before[1]["mean"] + before[1]["square"], after[1]["mean"] + after[1]["square"]))
+            plain.steps += 1
+        else:
+            plain(index, x, y)
+    assert found == [
+        [2.0**16, 1], [2.0**15, 0], [2.0**15, 1], [2.0**15, 2], [2.0**16, 0],
+        [2.0**15, 0], [2.0**15, 1], [2.0**15, 2], [2.0**16, 0],
+    ]  # fmt: skip
+    for ours, theirs in zip(model.parameters(), plain_model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+    other, resumed = regression("adam", False, half=True)
+    other.load_state_dict(model.state_dict())
+    resumed.load_state_dict(copy.deepcopy(learner.state_dict()))
+    learner(index, x, y)
+    resumed(index, x, y)
+    assert resumed.state_dict()["scale"].tolist() == learner.state_dict()["scale"].tolist() == [2.0**16, 1]
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+
+
+@needs_compiler
+def test_compiled_steps_with_a_scaled_loss_are_the_plain_ones():
+    results = []
+    for compile in (False, True):
+        model, learner = regression("adam", compile, half=True)
+        for step in range(4):
+            x, y = data()
+            learner(torch.arange(20), x, y.index_fill(0, torch.tensor(3), math.inf) if step == 1 else y)
+        results.append([*(p.detach().flatten() for p in model.parameters()), learner.state_dict()["scale"]])
+    assert results[0][-1].tolist() == [2.0**15, 2]
+    torch.testing.assert_close(torch.cat(results[0]), torch.cat(results[1]), rtol=1e-6, atol=1e-6)
 
 
 @needs_compiler

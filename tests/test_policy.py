@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 from gymnasium.spaces import flatten
 
 import minerva
+from minerva.envs.gymnasium import GymnasiumVectorEnv
 from minerva.errors import UserError
+from minerva.policy import Policy
+from tests.conftest import actor_critic
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +62,40 @@ def test_it_knows_its_shape_and_age(run):
     assert policy.step == 512
     with pytest.raises(ValueError, match=r"obs of shape \(4,\): allowed is \(3,\)"):
         policy.predict(np.zeros(4))
+
+
+def made(observe: str) -> Policy:
+    """A policy that has learned nothing, of actions 5 and 6."""
+    env = GymnasiumVectorEnv(
+        id="tests.envs.shaped:test/Shaped-v0",
+        kwargs={"observe": observe, "act": "discrete"},
+        num_envs=1,
+        max_episode_steps=None,
+        stagger=0,
+    )
+    spec = dataclasses.replace(env.spec, action=spaces.Discrete(2, start=5))
+    return Policy(algo=SimpleNamespace(actor=actor_critic(spec)), spec=spec, step=0)
+
+
+def test_observations_are_taken_by_name_and_actions_are_the_environments():
+    policy = made("both")
+    rng = np.random.default_rng(0)
+    batch = {
+        "nothing": np.zeros(3),
+        "picture": rng.integers(256, size=(40, 12, 10, 1), dtype=np.uint8),
+        "way": rng.normal(size=(40, 1)).astype(np.float32),
+    }
+    flat = np.concatenate([batch["way"], batch["picture"].reshape(40, -1)], axis=1)
+    expected = 5 + policy.algo.actor.act(torch.as_tensor(flat, dtype=torch.float32)).action.numpy()
+    assert set(expected) == {5, 6}
+    assert policy.predict(batch).tolist() == expected.tolist()
+    each = [{name: batch[name][i] for name in ("way", "picture")} for i in range(40)]
+    assert [int(policy.predict(obs)) for obs in each] == expected.tolist()
+    assert {*policy.predict(batch, deterministic=False)} == {5, 6}
+    with pytest.raises(ValueError, match="obs with way: allowed is way, picture"):
+        policy.predict({"way": np.zeros(1)})
+    with pytest.raises(ValueError, match=r"obs with way: allowed is an array of the shape \(1,\)"):
+        made("vector").predict({"way": np.zeros(1)})
 
 
 def test_no_run_no_policy(tmp_path):

@@ -29,7 +29,7 @@ def learn(algo: str, probe: str, *overrides: str, with_env: bool = False):
     seed_everything(cfg.seed, torch.device("cpu"))
     auto.settle(cfg)
     env = config.build(cfg.env, on_hang=None)
-    agent = config.build(cfg.algo, network=config.network(cfg.network, env.spec), compile=False)
+    agent = config.build(cfg.algo, network=config.network(cfg.network, env.spec, cfg.amp), compile=False)
     reward = config.build(cfg.reward, num_envs=env.num_envs, gamma=cfg.algo.gamma)
     collector = Collector(env=env, algo=agent, reward_transform=reward, seed=1, device=torch.device("cpu"))
     steps = agent.horizon * env.num_envs

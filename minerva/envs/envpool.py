@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from minerva.errors import UserError
 from minerva.seeding import derive
-from minerva.types import UNBOUNDED, EnvSpec, State, Step
+from minerva.types import UNBOUNDED, EnvSpec, Part, State, Step
 
 # What EnvPool observes and dm_control does not, by task: it shows all of a domain that any of its tasks does.
 EXTRA = {
@@ -78,7 +78,11 @@ class EnvPoolVectorEnv:
         self._reward_at, self._done_at = keys.index("reward"), keys.index("done")
         shape = (sum(math.prod(arrays[key].shape) for key in names),)
         self._action_dtype = spec.action_array_spec["action"].dtype
-        self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space))
+        # A Dict of its names, but for those with one observation, "obs".
+        parts = tuple(
+            Part(name, arrays[key].shape, False) for name, key in zip(self.names, names, strict=True) if key != "obs"
+        )
+        self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space), parts=parts)
 
         self._pool: Any = None
         self._log: list[np.ndarray] = []  # actions, since the longest of the episodes began

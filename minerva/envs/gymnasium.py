@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from minerva.errors import UserError
 from minerva.seeding import derive
-from minerva.types import UNBOUNDED, EnvSpec, State, Step
+from minerva.types import UNBOUNDED, EnvSpec, Part, State, Step
 
 if TYPE_CHECKING:
     from minerva.envs.pixels import Camera
@@ -36,7 +36,7 @@ class GymnasiumVectorEnv:
     environment only that it be deterministic.
 
     Observations: a Box as it is, as float32 (uint8 stays, for images); a Dict of Boxes flattened and concatenated in
-    the order of its space, which is by name; other spaces as :func:`gymnasium.spaces.flatten` has them (a Discrete
+    the order of its space, which is by name, but images last; other spaces as :func:`gymnasium.spaces.flatten` has them (a Discrete
     one-hot).
 
     Args:
@@ -67,10 +67,11 @@ class GymnasiumVectorEnv:
         self.id, self.num_envs, self.stagger = id, num_envs, stagger
         self.envs = [_make(id, kwargs, max_episode_steps, camera, action_repeat) for _ in range(num_envs)]
         env = self.envs[0]
-        shape, dtype, self._flatten = _observation(id, env.observation_space)
-        self._action_start, action = _action(id, env.action_space)
-        self.spec = EnvSpec(obs_shape=shape, obs_dtype=dtype, action=action)
+        shape, dtype, parts, self._flatten = _observation(id, env.observation_space)
+        action = _action(id, env.action_space)
+        self.spec = EnvSpec(obs_shape=shape, obs_dtype=dtype, action=action, parts=parts)
         self._bounds = (action.low, action.high) if isinstance(action, spaces.Box) else None
+        self._start = None if isinstance(action, spaces.Box) else action.start
         # Environment i's first episode ends after this many steps, at the latest; 0 is for never.
         self._first_length = [stagger * i // num_envs for i in range(num_envs)]
 
@@ -156,7 +157,7 @@ class GymnasiumVectorEnv:
         if self._bounds is not None:
             clipped = np.minimum(np.maximum(action, self._bounds[0]), self._bounds[1])
             return clipped.astype(self._bounds[0].dtype, copy=False)
-        return action + self._action_start
+        return action + self._start
 
 
 def _make(
@@ -193,10 +194,10 @@ def _make(
         raise UserError(f"env.id={id}: cannot be made: {reason}{hint}") from error
 
 
-def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, Callable[[Any], Any]]:
-    """Shape, dtype and flattening of the observations of ``space``."""
+def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, tuple[Part, ...], Callable[[Any], Any]]:
+    """Shape, dtype, parts and flattening of the observations of ``space``."""
     if isinstance(space, spaces.Box):
-        return space.shape or (1,), "uint8" if space.dtype == np.uint8 else "float32", lambda obs: obs
+        return space.shape or (1,), "uint8" if space.dtype == np.uint8 else "float32", (), lambda obs: obs
     try:
         shape = (spaces.flatdim(space),)
     except (NotImplementedError, ValueError):
@@ -205,21 +206,24 @@ def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, Ca
             "allowed: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
         ) from None
     if isinstance(space, spaces.Dict) and all(isinstance(box, spaces.Box) for box in space.values()):
-        names = list(space)
-        return shape, "float32", lambda obs: np.concatenate([np.ravel(obs[name]) for name in names])
-    return shape, "float32", lambda obs: spaces.flatten(space, obs)
+        shapes: dict[str, Any] = {name: box.shape for name, box in space.items()}
+        parts = [Part(n, shapes[n], space[n].dtype == np.uint8 and len(shapes[n]) in (2, 3)) for n in space]
+        parts.sort(key=lambda part: part.image)
+        names = [part.name for part in parts]
+        return shape, "float32", tuple(parts), lambda obs: np.concatenate([np.ravel(obs[name]) for name in names])
+    return shape, "float32", (), lambda obs: spaces.flatten(space, obs)
 
 
-def _action(id: str, space: spaces.Space) -> tuple[Any, spaces.Discrete | spaces.MultiDiscrete | spaces.Box]:
-    """The number of the first action, and the space without that offset and with true infinities."""
+def _action(id: str, space: spaces.Space) -> spaces.Discrete | spaces.MultiDiscrete | spaces.Box:
+    """The space, with true infinities."""
     if isinstance(space, spaces.Discrete):
-        return int(space.start), spaces.Discrete(int(space.n))
+        return space
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
-        return space.start, spaces.MultiDiscrete(space.nvec)
+        return space
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         low = np.where(space.low <= -UNBOUNDED, -np.inf, space.low).astype(space.dtype)
         high = np.where(space.high >= UNBOUNDED, np.inf, space.high).astype(space.dtype)
-        return 0, spaces.Box(low, high, dtype=space.dtype.type)
+        return spaces.Box(low, high, dtype=space.dtype.type)
     raise UserError(
         f"env.id={id}: action space {' '.join(str(space).split())} is not supported; allowed: Discrete, and MultiDiscrete and Box of one dimension"
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from minerva.networks.heads import BetaHead, CategoricalHead, Deviation, GaussianHead, MultiCategoricalHead
 from minerva.networks.init import orthogonal
+from minerva.networks.mixed import Mixed
 from minerva.networks.mlp import MLP
 from minerva.networks.normalizer import ObservationNormalizer, PopArt
 from minerva.types import Decision, Distribution, EnvSpec
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class ActorCritic(nn.Module):
@@ -37,6 +42,8 @@ class ActorCritic(nn.Module):
         symlog_observations: whether their symlog is taken first.
         observation_clip: bound of a normalised observation, in standard deviations.
         popart_rate: step of the statistics of the value targets in (0, 1], where the algorithm normalises them.
+        amp: ``"bf16"`` or ``"fp16"``, the precision of backbone and hidden layers; None for float32. What they are given and give, and the
+            heads, are float32.
     """
 
     def __init__(
@@ -59,18 +66,26 @@ class ActorCritic(nn.Module):
         symlog_observations: bool,
         observation_clip: float,
         popart_rate: float,
+        amp: str | None = None,
     ) -> None:
         super().__init__()
         self.stacked, self.bytes, self.normalizer = spec.frame_stack > 1, spec.obs_dtype == "uint8", None
-        if normalize_observations and not self.bytes:
-            shape = spec.obs_shape[1:] if self.stacked else spec.obs_shape
+        self.amp = PRECISIONS[amp] if amp else None
+        images = [part.shape for part in spec.parts if part.image]
+        self.image_size = sum(map(math.prod, images))  # the last of an observation's numbers are theirs
+        shape = spec.obs_shape[1:] if self.stacked else spec.obs_shape
+        if normalize_observations and not self.bytes and shape != (self.image_size,):
+            shape = (*shape[:-1], shape[-1] - self.image_size)
             self.normalizer = ObservationNormalizer(shape, observation_clip, symlog_observations)
 
         def body(layers: Sequence[int]) -> Any:
             options: Any = {"layers": layers, "activation": activation, "init": init, "layer_norm": layer_norm}
             if backbone is None:
                 return MLP(obs_shape=spec.obs_shape, **options)
-            first = backbone(obs_shape=spec.obs_shape)
+            if images:
+                first = Mixed(obs_shape=spec.obs_shape, images=images, backbone=backbone)
+            else:
+                first = backbone(obs_shape=spec.obs_shape)
             return Body(first, MLP(obs_shape=(first.out_dim,), **options))
 
         self.policy_body = body(policy_layers)
@@ -101,8 +116,8 @@ class ActorCritic(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Distribution, Tensor]:
         """The action distribution and the value [...] of raw ``obs`` [..., *obs_shape]."""
         obs = self._normalize(obs)
-        features = self.policy_body(obs)
-        value_features = features if self.value_body is self.policy_body else self.value_body(obs)
+        features = self._features(self.policy_body, obs)
+        value_features = features if self.value_body is self.policy_body else self._features(self.value_body, obs)
         return self.policy_head(features), self.value_head(value_features)
 
     def act(self, obs: Tensor, noise: Tensor | None = None) -> Decision:
@@ -117,7 +132,7 @@ class ActorCritic(nn.Module):
 
     def policy(self, obs: Tensor) -> Distribution:
         """The action distribution alone."""
-        distribution: Distribution = self.policy_head(self.policy_body(self._normalize(obs)))
+        distribution: Distribution = self.policy_head(self._features(self.policy_body, self._normalize(obs)))
         return distribution
 
     def distribution(self, params: Tensor) -> Distribution:
@@ -126,7 +141,7 @@ class ActorCritic(nn.Module):
 
     def value(self, obs: Tensor) -> Tensor:
         """The value [...] alone, in the units of the return."""
-        value: Tensor = self.value_head(self.value_body(self._normalize(obs)))
+        value: Tensor = self.value_head(self._features(self.value_body, self._normalize(obs)))
         return value
 
     def policy_parameters(self) -> list[nn.Parameter]:
@@ -142,13 +157,26 @@ class ActorCritic(nn.Module):
         """Take raw observations [..., *obs_shape] into the statistics; call once a rollout, after learning from it."""
         if self.normalizer is not None:
             # Of observations that are stacked the last is new.
-            self.normalizer.update(obs.select(-1 - self.normalizer.mean.dim(), -1) if self.stacked else obs)
+            obs = obs.select(-1 - self.normalizer.mean.dim(), -1) if self.stacked else obs
+            self.normalizer.update(obs[..., : obs.shape[-1] - self.image_size])
 
     def _normalize(self, obs: Tensor) -> Tensor:
         obs = obs.float()
         if self.bytes:
             return obs / 255
+        if self.image_size:
+            vector, images = obs.split([obs.shape[-1] - self.image_size, self.image_size], dim=-1)
+            return torch.cat([vector if self.normalizer is None else self.normalizer(vector), images / 255], dim=-1)
         return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _features(self, body: nn.Module, obs: Tensor) -> Tensor:
+        if self.amp is None:
+            features: Tensor = body(obs)
+            return features
+        # Without a cache of the weights, which a graph of a GPU would keep.
+        with torch.autocast(obs.device.type, self.amp, cache_enabled=False):
+            features = body(obs)
+        return features.float()
 
 
 class Body(nn.Sequential):

@@ -1,4 +1,5 @@
 import io
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -166,7 +167,7 @@ def test_actions_are_clipped_to_the_bounds():
 
 def test_a_discrete_action_space_may_begin_anywhere():
     env = make("test/Echo-v0", num_envs=3, space=spaces.Discrete(3, start=5))
-    assert env.spec.action == spaces.Discrete(3)
+    assert env.spec.action == spaces.Discrete(3, start=5)
     env.reset(0)
     assert env.step(np.array([0, 1, 2])).obs.ravel().tolist() == [5, 6, 7]
 
@@ -184,7 +185,18 @@ def test_a_dict_is_flattened_in_the_order_of_the_names():
     obs = {"c": np.float32(6), "b": np.array([[2, 3], [4, 5]], np.float32), "a": np.array([1.0])}
     env = make("test/Show-v0", num_envs=2, space=space, obs=obs)
     assert env.spec.obs_shape == (6,)
+    assert env.spec.parts == (("a", (1,), False), ("b", (2, 2), False), ("c", (), False))
     assert env.reset(0).tolist() == [[1, 2, 3, 4, 5, 6]] * 2
+
+
+def test_the_images_of_a_dict_come_last():
+    byte = partial(spaces.Box, 0, 255, dtype=np.uint8)
+    space = spaces.Dict({"a": byte((2, 2)), "b": spaces.Box(-9, 9, (1,)), "c": byte((2,))})
+    obs = {"a": np.array([[1, 2], [3, 255]], np.uint8), "b": np.float32([5]), "c": np.array([6, 7], np.uint8)}
+    env = make("test/Show-v0", num_envs=2, space=space, obs=obs)
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((7,), "float32")
+    assert env.spec.parts == (("b", (1,), False), ("c", (2,), False), ("a", (2, 2), True))
+    assert env.reset(0).tolist() == [[5, 6, 7, 1, 2, 3, 255]] * 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ from minerva.errors import UserError
 from minerva.networks.cnn import CNN
 from minerva.networks.mlp import MLP
 from minerva.networks.transformer import Transformer
-from minerva.types import EnvSpec
+from minerva.types import EnvSpec, Part
 from tests import test_ppo, test_vmpo
 from tests.conftest import ROOT, actor_critic
 from tests.test_probes import learn
@@ -162,6 +163,10 @@ HEADS = {
 QUICK = {("ppo", "cnn", "multicategorical"), ("ppo", "transformer", "beta"), ("vmpo", "mlp", "beta"), ("vmpo", "cnn", "squashed"),
          ("vmpo", "transformer", "multicategorical"), ("ppo", "mlp", "multicategorical")}  # fmt: skip
 EACH = [(algo, network, head) for algo in ("ppo", "vmpo") for network in SMALL for head in HEADS]
+SMALL["both"] = (*SMALL["cnn"], "network.policy_layers=[64]", "network.value_layers=[64]")
+OBSERVES["both"] = "both"
+EACH += [("ppo", "both", "categorical"), ("vmpo", "both", "gaussian")]
+QUICK |= {*EACH[-2:]}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +186,39 @@ def test_each_backbone_learns_with_each_head(algo, network, head):
         step = env.step(agent.actor.act(torch.as_tensor(obs)).action.detach().numpy())
         obs, total = step.obs, total + step.reward.mean() / 20
     assert total > 0.9
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_of_vectors_and_images_each_goes_its_way(stack):
+    parts = (Part("b", (2,), False), Part("c", (), False), Part("a", (12, 10, 3), True))
+    spec = EnvSpec((*stack, 3 + 360), "float32", spaces.Discrete(2), frame_stack=len(stack) and 3, parts=parts)
+    cnn = partial(CNN, channels=[4], kernels=[3], strides=[2], activation="relu")
+    net = actor_critic(spec, backbone=cnn, normalize_observations=True, policy_layers=[8], shared_encoder=True)
+    vector, image = torch.randn(7, *stack, 3), torch.randint(256, (7, *stack, 12, 10, 3)).float()
+    obs = torch.cat([vector, image.flatten(-3)], dim=-1)
+    net.update_normalizer(obs)
+    assert net.normalizer.mean.shape == (3,)
+    newest = vector[:, -1] if stack else vector
+    torch.testing.assert_close(net.normalizer.mean, newest.double().mean(0))
+    mixed, layers = net.policy_body
+    assert mixed.out_dim == 3 * (3 if stack else 1) + 4 * 5 * 4
+    features = torch.cat([net.normalizer(vector).flatten(1), mixed.backbones[0](image / 255)], dim=-1)
+    torch.testing.assert_close(net.policy(obs).params, net.policy_head(layers(features)).params)
+
+
+@pytest.mark.parametrize("amp", ["bf16", "fp16"])
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_it_learns_in_half_precision(algo, amp):
+    agent = learn(algo, "continuous_action", f"amp={amp}")
+    obs = torch.tensor([[-1.0], [1.0]])
+    policy, value = agent.network(obs)
+    assert policy.params.dtype == value.dtype == torch.float32
+    assert {parameter.dtype for parameter in agent.network.parameters()} == {torch.float32}
+    whole = copy.deepcopy(agent.network)
+    whole.amp = None
+    assert 0 < (whole.value(obs) - value).abs().max() < 0.1, "near, and not the same"
+    action = agent.actor.act(obs).action.detach().numpy()
+    np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.1)
 
 
 def test_the_backbone_of_the_docs_learns(tmp_path):
