@@ -64,10 +64,10 @@ class CNN(nn.Module):
         return features.reshape(*batch, self.out_dim)
 
     def _images(self, obs: Tensor) -> Tensor:
-        """[B, channels, height, width] of ``obs`` [B, *obs_shape]."""
+        """[B, channels, height, width] of ``obs`` [B, *obs_shape]; the channels of a pixel lie together, which convolutions like best."""
         if len(self.obs_shape) == 2:
             return obs.unsqueeze(1)
         first, last = self.obs_shape[-3], self.obs_shape[-1]
         if last < first:
             obs = obs.movedim(-1, -3)
-        return obs.flatten(1, -3)
+        return obs.flatten(1, -3).contiguous(memory_format=torch.channels_last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,7 @@ from gymnasium import spaces
 from torch import nn
 
 from minerva.errors import UserError
+from minerva.learner import Group, Learner
 from minerva.networks.cnn import CNN
 from minerva.networks.mlp import MLP
 from minerva.networks.transformer import Transformer
@@ -204,6 +206,33 @@ def test_of_vectors_and_images_each_goes_its_way(stack):
     assert mixed.out_dim == 3 * (3 if stack else 1) + 4 * 5 * 4
     features = torch.cat([net.normalizer(vector).flatten(1), mixed.backbones[0](image / 255)], dim=-1)
     torch.testing.assert_close(net.policy(obs).params, net.policy_head(layers(features)).params)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("kind", ["cnn", "transformer"])
+def test_a_step_is_the_same_compiled(kind):
+    made = {
+        "cnn": (EnvSpec((12, 12, 3), "uint8", spaces.Discrete(2)), partial(CNN, channels=[4, 4], kernels=[3, 3], strides=[2, 1], activation="relu")),
+        "transformer": (EnvSpec((5, 3), "float32", spaces.Discrete(2)), partial(Transformer, seq_len=1, d_model=8, heads=2, layers=2, dropout=0.0)),
+    }  # fmt: skip
+    spec, backbone = made[kind]
+    results = []
+    for compile in (False, True):
+        net = actor_critic(spec, backbone=backbone, shared_encoder=True)
+        groups = [Group(some, 0.1, "sgd") for some in (net.policy_parameters(), net.value_parameters())]
+
+        def loss(obs, net=net):
+            policy, value = net(obs)
+            total = (value - 1).square().mean() - policy.entropy().mean()
+            return total, {"loss": total}
+
+        learner = Learner(module=net, loss=loss, groups=groups, clip=[((0, 1), 0.5)], compile=compile)
+        obs = (100 * torch.rand(20, *spec.obs_shape, generator=torch.Generator().manual_seed(0))).to(
+            getattr(torch, spec.obs_dtype)
+        )
+        terms = [learner(torch.arange(step, step + 16), obs) for step in range(4)]
+        results.append(torch.cat([*terms, *(p.detach().flatten() for p in net.parameters())]))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
