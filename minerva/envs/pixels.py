@@ -58,14 +58,17 @@ class Camera:
             raise ValueError(f"env.camera={self.camera}: allowed is one of {', '.join(map(str, allowed))}")
 
     def see(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-        """[size, size, 3], uint8."""
+        """[size, size, 3], uint8: each pixel the mean of four, so that less than a pixel's width is seen to move."""
         if self._renderer is None:
             self._renderer = self._make(model)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(model, data, self._option, None, self._view, everything, self._renderer.scene)
         for flag in OFF:
             self._renderer.scene.flags[flag] = 0
-        return self._renderer.render()
+        # LaTeX: p_{ij} = \tfrac14 (q_{2i,2j} + q_{2i,2j+1} + q_{2i+1,2j} + q_{2i+1,2j+1})
+        fine = self._renderer.render().reshape(self.size, 2, self.size, 2, 3).astype(np.uint16)
+        mean: np.ndarray = (fine[:, 0, :, 0] + fine[:, 0, :, 1] + fine[:, 1, :, 0] + fine[:, 1, :, 1] + 2) >> 2
+        return mean.astype(np.uint8)
 
     def close(self) -> None:
         """Release the renderer; the next picture makes another."""
@@ -80,9 +83,12 @@ class Camera:
             mujoco.mjv_defaultFreeCamera(model, self._view)
         else:
             self._view.type, self._view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
-        samples, model.vis.quality.offsamples = model.vis.quality.offsamples, 0  # smooth edges take half of the time
-        renderer = mujoco.Renderer(model, self.size, self.size)
-        model.vis.quality.offsamples = samples
+        quality, screen, size = model.vis.quality, model.vis.global_, 2 * self.size
+        before = quality.offsamples, screen.offwidth, screen.offheight
+        quality.offsamples = 0  # MuJoCo's own smooth edges take longer than four times the pixels
+        screen.offwidth, screen.offheight = max(size, screen.offwidth), max(size, screen.offheight)
+        renderer = mujoco.Renderer(model, size, size)
+        quality.offsamples, screen.offwidth, screen.offheight = before
         atexit.register(renderer.close)  # before EGL is, which has registered itself by now
         return renderer
 
