@@ -1,0 +1,154 @@
+"""Pictures of results: curves over tasks, and what all tasks say together. Colours are Okabe and Ito's, which the colour-blind can tell apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")  # no display is needed
+from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+from minerva.report.cells import Cell, curve
+from minerva.report.statistics import Estimate, band
+from minerva.runs import RunRecord
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LINES = ("-", "--", "-.", ":")
+COLUMNS = 3
+OPEN = " (not finished)"
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.hashsalt": "minerva",  # the same file each time
+    "savefig.dpi": 150,
+}
+
+
+def curves(
+    path: Path, tasks: Sequence[str], cells: Sequence[Cell], unfinished: Sequence[tuple[str, RunRecord]], by_time: bool
+) -> None:
+    """A field for each task: means over the seeds with 95% intervals; runs that are not finished dotted, by themselves.
+
+    Args:
+        path: of the file without its ending; .png and .svg are written.
+        tasks: one field each.
+        cells: finished runs.
+        unfinished: the method of each run that is not, and the run.
+        by_time: over hours of the runs' own work, not steps.
+    """
+    methods = sorted({cell.method for cell in cells} | {method for method, _ in unfinished})
+    looks = {
+        method: {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i // len(COLOURS) % len(LINES)]}
+        for i, method in enumerate(methods)
+    }
+    lines = [(cell.env, cell.method, *cell.curves(by_time)) for cell in cells]
+    dotted = [(run.env, method, *curve(run, by_time)) for method, run in unfinished]
+    unit, label = _unit(max((float(x[-1]) for _, _, x, _ in (*lines, *dotted) if len(x)), default=0.0), by_time)
+    with plt.rc_context(STYLE):
+        columns = min(COLUMNS, len(tasks))
+        rows = math.ceil(len(tasks) / columns)
+        names = sorted({method for _, method, *_ in lines} | {f"{method}{OPEN}" for _, method, *_ in dotted})
+        width = 3.4 * columns + 0.4
+        beside = max(1, int(width / (0.5 + 0.075 * max(map(len, names), default=1))))  # names in a row of the legend
+        figure, axes = plt.subplots(
+            rows,
+            columns,
+            figsize=(width, 2.5 * rows + 0.3 + 0.22 * math.ceil(len(names) / beside)),
+            squeeze=False,
+            layout="constrained",
+        )
+        handles: dict[str, Any] = {}
+        for axis in axes.flat[len(tasks) :]:
+            axis.set_visible(False)
+        for i, task in enumerate(tasks):
+            axis = axes.flat[i]
+            axis.set_title(task)
+            for env, method, x, y in dotted:
+                if env == task and len(x):
+                    (line,) = axis.plot(x / unit, y, lw=1, alpha=0.7, **(looks[method] | {"ls": ":"}))
+                    handles.setdefault(f"{method}{OPEN}", line)
+            for env, method, x, y in lines:
+                if env == task and len(x):
+                    middle, low, high = band(y)
+                    axis.fill_between(x / unit, low, high, color=looks[method]["color"], alpha=0.2, lw=0)
+                    handles[method] = axis.plot(x / unit, middle, lw=1.6, **looks[method])[0]
+            axis.xaxis.set_major_locator(MaxNLocator(5))
+            axis.yaxis.set_major_locator(MaxNLocator(5))
+            if i + columns >= len(tasks):
+                axis.set_xlabel(label)
+            if i % columns == 0:
+                axis.set_ylabel("mean return")
+        shown = [name for name in names if name in handles]
+        figure.legend([handles[n] for n in shown], shown, loc="outside upper center", ncols=beside, frameon=False)
+        _save(figure, path)
+
+
+def aggregates(path: Path, estimates: Mapping[str, Mapping[str, Estimate]]) -> None:
+    """A field for each statistic, by name; in it a line for each method, with its 95% interval."""
+    with plt.rc_context(STYLE):
+        methods = sorted({method for of in estimates.values() for method in of}, reverse=True)
+        figure, axes = plt.subplots(
+            1,
+            len(estimates),
+            figsize=(3.2 * len(estimates) + 1.2, 0.35 * len(methods) + 1.0),
+            squeeze=False,
+            sharey=True,
+            layout="constrained",
+        )
+        for axis, (name, of) in zip(axes.flat, estimates.items(), strict=True):
+            for y, method in enumerate(methods):
+                found, colour = of[method], COLOURS[(len(methods) - 1 - y) % len(COLOURS)]
+                axis.plot([found.low, found.high], [y, y], lw=6, alpha=0.3, color=colour, solid_capstyle="butt")
+                axis.plot(found.value, y, "o", color=colour)
+            axis.set_yticks(range(len(methods)), methods)
+            axis.set_ylim(-0.6, len(methods) - 0.4)
+            axis.set_xlabel(name)
+            axis.xaxis.set_major_locator(MaxNLocator(5))
+        _save(figure, path)
+
+
+def learning_curve(run: RunRecord, path: Path) -> None:
+    """One run: returns of its evaluations, and of the episodes that it learned from, over its steps. Written as PNG."""
+    rows = run.metrics
+    unit, label = _unit(float(rows["step"].max()), by_time=False)
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
+        if "train/episode_return" in rows:
+            learned = rows[rows["train/episode_return"].notna()]
+            returns = learned["train/episode_return"]
+            axis.plot(learned["step"] / unit, returns, color=COLOURS[5], lw=1, label="while learning")
+        x, y = curve(run)
+        axis.plot(x / unit, y, color=COLOURS[0], lw=1.8, marker="o", ms=3, label="evaluation")
+        axis.set_title(f"{run.algo} on {run.env}, seed {run.seed}")
+        axis.set_xlabel(label)
+        axis.set_ylabel("mean return")
+        axis.legend(frameon=False)
+        figure.savefig(path)
+        plt.close(figure)
+
+
+def _unit(most: float, by_time: bool) -> tuple[float, str]:
+    """What steps or seconds up to ``most`` are best counted in, and its name."""
+    if by_time:
+        size, name = next(
+            (u, n) for u, n in ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")) if most >= 2 * u or u == 1
+        )
+        return size, f"time of the run ({name})"
+    size, name = next(
+        (u, n) for u, n in ((1e6, " (millions)"), (1e3, " (thousands)"), (1, "")) if most >= u / 2 or u == 1
+    )
+    return size, f"environment steps{name}"
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path.with_suffix(".png"))
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    plt.close(figure)
