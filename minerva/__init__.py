@@ -9,8 +9,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's matrices are small
 
 if TYPE_CHECKING:
     from minerva.policy import load_policy
+    from minerva.runs import load_runs
 
-__all__ = ["load_policy"]
+__all__ = ["load_policy", "load_runs"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from minerva.policy import load_policy
 
         return load_policy
+    if name == "load_runs":
+        from minerva.runs import load_runs
+
+        return load_runs
     raise AttributeError(f"module 'minerva' has no attribute {name!r}")

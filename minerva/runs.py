@@ -213,7 +213,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(
-        r"[-+]?(\d[\d_]*(\.[\d_]*)?([eE][-+]?\d+)|\d[\d_]*\.[\d_]*|\.\d[\d_]*([eE][-+]?\d+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+        r"""[-+]?(\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+
+            |\d[\d_]*\.[\d_]*
+            |\.\d[\d_]*([eE][-+]?\d+)?
+            |\.(inf|Inf|INF))$
+            |\.(nan|NaN|NAN)$""",
+        re.X,
     ),
     list("-+0123456789."),
 )

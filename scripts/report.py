@@ -30,7 +30,7 @@ def main() -> None:
     )
     written = page.write(records, args.out)
     print(
-        f"{len(records)} runs: {written[0]}, {written[1]} and {len(written) - 2} figures; open {written[0]} in a browser"
+        f"{len(records)} run{'s' * (len(records) != 1)}: {written[0]}, {written[1]} and {len(written) - 2} figures; open {written[0]} in a browser"
     )
 
 

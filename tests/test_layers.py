@@ -15,7 +15,8 @@ LAYERS = [
     {"networks", "buffers", "envs", "loggers"},
     {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},
-    {"trainer", "policy"},
+    {"trainer", "policy", "runs"},
+    {"report"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
 BASIC = {"cli", "errors", "types", "schema", "explain", "run", "auto", "fidelity", "signals", "trust"}

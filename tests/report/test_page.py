@@ -1,0 +1,139 @@
+"""A report: its numbers against hand computations, and that all is named."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from minerva.report import page
+from minerva.runs import read_runs
+from tests.report.runs import make_run
+
+
+def cells_of(text: str, section: str) -> list[list[str]]:
+    """The rows of the first table under a heading."""
+    body = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    table = next(part for part in body.split("\n\n") if part.lstrip().startswith("|"))
+    return [line.strip("|").removeprefix(" ").removesuffix(" ").split(" | ") for line in table.strip().splitlines()[2:]]
+
+
+def report(folder: Path) -> str:
+    page.write(read_runs(folder), folder / "report")
+    return (folder / "report" / "report.md").read_text()
+
+
+def test_a_table_of_tasks_and_algorithms(tmp_path):
+    for seed, score in enumerate([100.0, 200.0, 300.0]):
+        make_run(tmp_path / f"p{seed}", seed=seed, score=score)
+        make_run(tmp_path / f"v{seed}", seed=seed, score=2 * score, algo="vmpo.VMPO")
+        make_run(tmp_path / f"w{seed}", seed=seed, score=score, env="dm_control/walker-walk-v0")
+        make_run(tmp_path / f"u{seed}", seed=seed, score=score / 2, env="dm_control/walker-walk-v0", algo="vmpo.VMPO")
+    text = report(tmp_path)
+    rows = cells_of(text, "Returns")
+    assert [row[:4] for row in rows] == [
+        ["dm_control/cheetah-run", "PPO", "1,000", "3"], ["dm_control/cheetah-run", "VMPO", "1,000", "3"],
+        ["dm_control/walker-walk", "PPO", "1,000", "3"], ["dm_control/walker-walk", "VMPO", "1,000", "3"],
+    ]  # fmt: skip
+    assert rows[0][4] == "200.0 [100.0, 300.0]"
+    assert rows[1][4] == "**400.0 [200.0, 600.0]**"
+    assert rows[2][4].startswith("**200.0")
+    assert rows[0][6].startswith("432.56 ± 82.54 (CleanRL")
+    together = cells_of(text, "All tasks together")
+    assert [row[0] for row in together] == ["PPO", "VMPO"]
+    # The middle four of 0.1, 0.1, 0.2, 0.2, 0.3, 0.3; and of 0.05, 0.1, 0.15, 0.2, 0.4, 0.6.
+    assert together[0][1].startswith("0.200 [")
+    assert together[1][1].startswith(f"{np.mean([0.1, 0.15, 0.2, 0.4]):.3f} [")
+    assert together[1][2].startswith(f"{1 - 0.25:.3f} [")
+    # Of 9 pairs VMPO wins 7 and one half on the one task, 1 and two halves on the other.
+    better = text.partition("How likely")[2].split("\n| ")[3]
+    assert better.startswith(f"PPO | VMPO | {1 - np.mean([(6 + 1) / 9, (1 + 1) / 9]):.3f}")
+
+
+def test_runs_of_unlike_kinds_are_told_apart_and_named(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / f"a{seed}", seed=seed, algo__gamma=0.9)
+    make_run(tmp_path / "b0", seed=0, algo__gamma=0.95, steps=500)
+    make_run(tmp_path / "again", seed=0, algo__gamma=0.9, score=400.0, end="2026-02-02")
+    make_run(tmp_path / "failed", seed=9, status="failed", score=None)
+    text = report(tmp_path)
+    rows = cells_of(text, "Returns")
+    assert [(row[2], row[3]) for row in rows] == [("1,000", "3"), ("500", "1")]
+    assert rows[0][4].startswith("**200.0 ["), "of 400, 100 and 100: the last run of seed 0 counts"
+    assert rows[1][4] == "100.0"
+    assert "The numbers of seeds differ, from 1 to 3" in text
+    assert "different numbers of steps: 500, 1,000" in text
+    left = {row[0]: row[1:] for row in cells_of(text, "Not in these numbers")}
+    assert left[f"`{tmp_path / 'failed'}`"] == ["failed", "1,000", "RuntimeError: no"]
+    assert left[f"`{tmp_path / 'a0'}`"][0] == "repeated"
+    assert len(left) == 2
+    methods = dict(row for row in cells_of(text, "Methods"))
+    assert methods["PPO 1"] == "PPO, algo.gamma=0.9, trainer.total_steps=1000"
+    keys = {row[0]: row[1:] for row in cells_of(text, "What differs")}
+    assert keys["`algo.gamma`"] == ["0.9", "0.95", "0.99"]
+
+
+def test_the_page_stands_by_itself(tmp_path):
+    make_run(tmp_path / "a", algo__gamma="<script>alert(1)</script>")
+    make_run(tmp_path / "b")
+    report(tmp_path)
+    html = (tmp_path / "report" / "index.html").read_text()
+    assert "<script" not in html
+    sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
+    assert sources
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert html.count("<table>") >= 4
+    for figure in (tmp_path / "report" / "figures").glob("*.svg"):
+        ElementTree.parse(figure)
+
+
+def test_two_reports_of_the_same_are_the_same_files(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path / "runs" / str(seed), seed=seed)
+    for name in ("one", "other"):
+        page.write(read_runs(tmp_path / "runs"), tmp_path / name)
+    for path in sorted((tmp_path / "one").rglob("*.*")):
+        assert path.read_bytes() == (tmp_path / "other" / path.relative_to(tmp_path / "one")).read_bytes(), path.name
+
+
+def test_with_nothing_finished_there_is_a_report(tmp_path):
+    make_run(tmp_path / "a", status="interrupted", score=None, rows=1)
+    text = report(tmp_path)
+    assert "No run is finished." in text
+    assert "| interrupted | 1,000 |" in text
+    assert (tmp_path / "report" / "figures" / "curves_by_steps.png").stat().st_size > 1000
+
+
+def test_the_command(python, tmp_path):
+    make_run(tmp_path / "runs" / "a")
+    make_run(tmp_path / "runs" / "b", algo__gamma=0.9, seed=1)
+    done = python("scripts/report.py", tmp_path / "runs", "algo.gamma=0.9", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 run: ")
+    assert (tmp_path / "out" / "index.html").exists()
+    done = python("scripts/report.py", tmp_path / "nothing")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "nothing: allowed is a directory" in done.stderr
+    done = python("scripts/report.py", tmp_path / "runs", "algo.gamma=7", "--out", tmp_path / "other")
+    assert done.returncode == 1
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_take_less_than_half_a_minute(tmp_path):
+    """Measured once, not in the suite: 1,000 runs of 500 rows."""
+    for i in range(1000):
+        make_run(
+            tmp_path / str(i),
+            seed=i % 20,
+            env=f"dm_control/task-{i // 40}-v0",
+            algo__gamma=(0.9, 0.99)[i // 20 % 2],
+            rows=500,
+        )
+    started = time.monotonic()
+    page.write(read_runs(tmp_path), tmp_path / "report")
+    assert time.monotonic() - started < 30
