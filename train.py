@@ -37,11 +37,18 @@ def main(cfg: DictConfig) -> float:
             "algo": algo,
             "collector": collector,
             "evaluator": evaluator,
+            "record": config.recorder(cfg, seed=derive(cfg.seed, "video"), device=device, on_hang=run.fail)
+            if cfg.trainer.video
+            else None,
             "loggers": config.loggers(cfg, run.run_dir),
         }
         trainer = config.build(cfg.trainer, **parts, run_dir=run.run_dir, identity=config.identity(cfg))
         run.begin(config.summary(cfg))
-        return run.finish(trainer.fit())
+        score = run.finish(trainer.fit())
+        from minerva.report.curve import learning_curve
+
+        learning_curve(run.run_dir, f"{type(algo).__name__} on {cfg.env.id}, seed {cfg.seed}")
+        return score
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import textwrap
+import warnings
 from collections.abc import Callable
 from dataclasses import Field, fields
 from datetime import datetime
@@ -151,6 +152,28 @@ def network(node: DictConfig, spec: Any, amp: str | None) -> Any:
     """Policy and value function for an environment of ``spec``, a :class:`minerva.types.EnvSpec`; their backbones are made of a node of its own."""
     backbone = node.get("backbone")
     return build(node, spec=spec, backbone=backbone and partial(build, backbone), amp=amp)
+
+
+def recorder(config: DictConfig, *, seed: int, device: Any = None, on_hang: Callable[[str], None] | None = None) -> Any:
+    """What records episodes of the environment of ``config``, on a backend that can show them: a :class:`minerva.video.Recorder`.
+
+    Raises:
+        UserError: the environment shows no pictures.
+    """
+    from minerva.video import Recorder
+
+    kwargs = OmegaConf.to_container(config.env.kwargs, resolve=True)
+    assert isinstance(kwargs, dict)
+    backend = {"backend": "gymnasium", "kwargs": kwargs | {"render_mode": "rgb_array"}}
+    try:
+        with warnings.catch_warnings():  # of gymnasium, of what the error says
+            warnings.simplefilter("ignore")
+            env = build(config.env, num_envs=1, stagger=0, on_hang=on_hang, **backend)
+            return Recorder(env=env, seed=seed, max_steps=config.trainer.max_eval_steps, device=device)
+    except UserError as error:
+        raise UserError(
+            f"trainer.video, video.py: allowed is an environment that shows pictures (render_mode=rgb_array): {error}"
+        ) from error
 
 
 def check(config: DictConfig, here: bool = True) -> None:

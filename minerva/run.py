@@ -137,6 +137,7 @@ class Run:
             f"score {score:.1f}, the eval/return_mean of the last policy; the run is in {self._shown}\n"
             f"score it again:  python scripts/evaluate.py {self._shown}\n"
             f"repeat the run:  {self._again}\n"
+            f"watch it:  python scripts/video.py {self._shown}\n"
             f"see its curves:  tensorboard --logdir {self._shown}",
             file=sys.stderr,
         )

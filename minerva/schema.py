@@ -236,6 +236,7 @@ class Trainer:
     max_eval_steps: int = at_least(1)
     checkpoints: int = at_least(1)
     non_finite: str = one_of("stop", "skip")
+    video: bool = one_of(True, False)
 
 
 @dataclass

@@ -35,12 +35,14 @@ class Trainer:
         logs, evaluations, checkpoints: how many times each is done, at most once a rollout.
         eval_episodes: episodes of an evaluation.
         final_eval_episodes: episodes of the last one, whose mean is the run's score.
+        video: whether each evaluation is shown in a video, in ``videos/``.
         max_eval_steps: where an episode of an evaluation is cut.
         non_finite: what is done about a rollout with an observation or a reward that is not finite, or that gives a loss or a parameter that is
             not: ``"stop"``; or ``"skip"`` to learn nothing from it, begin new episodes if the environments gave it, count it and go on.
         algo: what learns.
         collector: gives it rollouts.
         evaluator: scores it.
+        record: writes a video of what an actor does to a path; not used without ``video``.
         loggers: makes the loggers, given the steps to begin and to end at.
         run_dir: where the checkpoints go.
         identity: what must be the same for a run to go on from a checkpoint; plain values by key.
@@ -56,10 +58,12 @@ class Trainer:
         non_finite: str,
         eval_episodes: int,
         final_eval_episodes: int,
+        video: bool,
         max_eval_steps: int,
         algo: Algorithm,
         collector: Collector,
         evaluator: Evaluator,
+        record: Callable[[Any, Path], float] | None,
         loggers: Callable[[int, int], Logger],
         run_dir: Path,
         identity: dict[str, Any],
@@ -70,6 +74,7 @@ class Trainer:
         self.logs, self.evaluations, self.checkpoint_count = logs, evaluations, checkpoints
         self.eval_episodes, self.final_eval_episodes = eval_episodes, final_eval_episodes
         self.max_eval_steps, self.non_finite = max_eval_steps, non_finite
+        self.record, self.videos = record if video else None, run_dir / "videos"
         self.checkpoints = Checkpoints(run_dir / "checkpoints")
         self.identity = identity
         self.clock = Clock()
@@ -121,6 +126,10 @@ class Trainer:
         evaluate = last or (rollout is not None and (first or self._due(self.evaluations)))
         if evaluate:
             metrics |= self._evaluate(self.final_eval_episodes if last else self.eval_episodes)
+            if self.record:
+                path = self.videos / f"{clock.step}.mp4"
+                self.record(self.algo.actor, path)
+                logger.video(path, clock.step)
             clock.eval_seconds += time.perf_counter() - updated
             clock.score = metrics["eval/return_mean"]
         if evaluate or (rollout is not None and self._due(self.logs)):

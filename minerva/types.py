@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -239,6 +240,10 @@ class Logger(Protocol):
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record one row of metrics at environment step ``step``."""
+        ...
+
+    def video(self, path: Path, step: int) -> None:
+        """Show the mp4 ``path``, of the evaluation of ``step``; its row of metrics follows."""
         ...
 
     def flush(self) -> None:

@@ -25,7 +25,7 @@ LIVE = {
     "env": {"on_hang"},
     "network": {"spec", "amp"},
     "reward": {"num_envs", "gamma"},
-    "trainer": {"algo", "collector", "evaluator", "loggers", "run_dir", "identity"},
+    "trainer": {"algo", "collector", "evaluator", "record", "loggers", "run_dir", "identity"},
     "logger": {"run_dir", "step", "config"},
 }
 

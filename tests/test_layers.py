@@ -15,14 +15,14 @@ LAYERS = [
     {"networks", "buffers", "envs", "loggers"},
     {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},
-    {"trainer", "policy", "runs"},
+    {"trainer", "policy", "runs", "video"},
     {"report"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
 BASIC = {"cli", "errors", "types", "schema", "explain", "run", "auto", "fidelity", "signals", "trust"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Not imports of a module but of what a configuration names.
-BUILDERS = {("config", "loggers")}
+BUILDERS = {("config", "loggers"), ("config", "video")}
 
 
 def part(path: Path) -> str:

@@ -73,6 +73,18 @@ def server(monkeypatch) -> Iterator[WandBServer]:
         yield server
 
 
+def test_a_video_goes_with_its_row(run_dir):
+    (run_dir / "5.mp4").write_bytes(b"not really")
+    logger = make(run_dir, step=0, mode="offline")
+    logger.video(run_dir / "5.mp4", 5)
+    logger.log(row(5), 5)
+    logger.log(row(7), 7)
+    logger.close()
+    assert steps_of(run_dir, "offline-run") == [[5, 7]]
+    (media,) = run_dir.glob("wandb/offline-run-*/files/media/videos/eval/*.mp4")
+    assert media.read_bytes() == b"not really"
+
+
 @pytest.fixture
 def run_dir(tmp_path) -> Path:
     run_dir = tmp_path / "a_run"

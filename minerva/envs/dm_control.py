@@ -54,6 +54,7 @@ class DMControlEnv(gymnasium.Env):
         self._vectors = all(len(space.shape or ()) == 1 for space in env.observation_space.values())
         self.observation_space = spaces.flatten_space(env.observation_space)
         self.action_space = env.action_space
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self._env.control_timestep(), 3)}
         # Halves of a step, which leave positions and velocities up to date; with other integrators it takes one more.
         runge_kutta = self._physics.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4.value
         self._halves = self._physics.legacy_step and not runge_kutta
@@ -89,6 +90,11 @@ class DMControlEnv(gymnasium.Env):
     def physics(self) -> Any:
         """dm_control's."""
         return self._physics
+
+    def render(self) -> np.ndarray:
+        """What the first camera sees [480, 480, 3]."""
+        picture: np.ndarray = self._physics.render(480, 480, camera_id=0 if self._physics.model.ncam else -1)
+        return picture
 
     def close(self) -> None:
         """Release the simulator."""

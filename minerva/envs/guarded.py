@@ -97,6 +97,17 @@ class GuardedVectorEnv:
         with self.guard:
             return self.env.step(action)
 
+    def render(self) -> Any:
+        """A picture of the first."""
+        with self.guard:
+            return self.env.render()
+
+    @property
+    def frames_a_second(self) -> float:
+        """Of its time."""
+        speed: float = self.env.frames_a_second
+        return speed
+
     def close(self) -> None:
         """Release what they hold."""
         self.guard.close()

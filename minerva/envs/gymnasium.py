@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import difflib
 import logging
@@ -64,7 +65,7 @@ class GymnasiumVectorEnv:
         camera: Camera | None = None,
         action_repeat: int = 1,
     ) -> None:
-        self.id, self.num_envs, self.stagger = id, num_envs, stagger
+        self.id, self.num_envs, self.stagger, self._repeat = id, num_envs, stagger, action_repeat
         self.envs = [_make(id, kwargs, max_episode_steps, camera, action_repeat) for _ in range(num_envs)]
         env = self.envs[0]
         shape, dtype, parts, self._flatten = _observation(id, env.observation_space)
@@ -101,6 +102,17 @@ class GymnasiumVectorEnv:
             for i in ended:
                 self._begin(i, self._episode[i] + 1)
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
+
+    def render(self) -> Any:
+        """A picture [height, width, 3] of the first environment, uint8; None if it gives none."""
+        with contextlib.suppress(NotImplementedError):
+            return self.envs[0].render()
+        return None
+
+    @property
+    def frames_a_second(self) -> float:
+        """How many steps are a second of the first environment's time."""
+        return float(self.envs[0].metadata.get("render_fps") or 30) / self._repeat
 
     def close(self) -> None:
         """Release what the simulators hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ class StackedVectorEnv:
     """
 
     def __init__(self, env: VectorEnv, length: int) -> None:
-        self.env, self.num_envs, self.stagger = env, env.num_envs, env.stagger
+        self.env: Any = env
+        self.num_envs, self.stagger = env.num_envs, env.stagger
         self.spec = replace(env.spec, obs_shape=(length, *env.spec.obs_shape), frame_stack=length)
         self._obs = np.zeros((self.num_envs, *self.spec.obs_shape), env.spec.obs_dtype)
 
@@ -41,6 +43,15 @@ class StackedVectorEnv:
             final_obs = self._obs.copy()
             self._obs[ended] = step.obs[ended, None]
         return step._replace(obs=self._obs, final_obs=final_obs)
+
+    def render(self) -> Any:
+        """A picture of the other's first environment."""
+        return self.env.render()
+
+    @property
+    def frames_a_second(self) -> float:
+        """The other's."""
+        return self.env.frames_a_second
 
     def close(self) -> None:
         """Release what the other holds."""

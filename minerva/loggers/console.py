@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -59,6 +60,9 @@ class ConsoleLogger:
             self._last_line = time.monotonic()
             left = (self._total - step) * (self._last_line - self._begun) / max(step - self._first_step, 1)
             self._console.print(f"{step:,}/{self._total:,} steps  left {left:.0f} s  {text}", soft_wrap=True)
+
+    def video(self, path: Path, step: int) -> None:
+        """Nothing."""
 
     def flush(self) -> None:
         """There is nothing to wait for."""

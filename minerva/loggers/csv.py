@@ -48,6 +48,9 @@ class CSVLogger:
             csv.writer(self._file).writerows([*rows, [row.get(column, "") for column in self._columns]])
             self._file.flush()
 
+    def video(self, path: Path, step: int) -> None:
+        """Nothing: it is a file by itself."""
+
     def flush(self) -> None:
         """Have the rows on disk.
 

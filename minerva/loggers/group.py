@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from minerva.errors import UserError
 from minerva.types import Logger
@@ -32,6 +33,10 @@ class LoggerGroup:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """One row to all."""
         self._each(lambda logger: logger.log(metrics, step))
+
+    def video(self, path: Path, step: int) -> None:
+        """A video to all."""
+        self._each(lambda logger: logger.video(path, step))
 
     def flush(self) -> None:
         """Flush all."""

@@ -27,6 +27,9 @@ class TensorBoardLogger:
             if not math.isnan(value):
                 self._writer.add_scalar(name, value, step)
 
+    def video(self, path: Path, step: int) -> None:
+        """Nothing: it shows none."""
+
     def flush(self) -> None:
         """Write out what was logged, which waits for up to two minutes else."""
         self._writer.flush()

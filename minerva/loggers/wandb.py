@@ -81,6 +81,11 @@ class WandBLogger:
             row = {name: value for name, value in metrics.items() if not math.isnan(value)}
             self._run.log(row, step=step, commit=True)
 
+    def video(self, path: Path, step: int) -> None:
+        """Send it with the row of that step, which follows."""
+        if step > self._last:
+            self._run.log({"eval/video": wandb.Video(str(path))}, step=step, commit=False)
+
     def flush(self) -> None:
         """Nothing: what is lost is filled in from ``metrics.csv``."""
 

@@ -1,4 +1,4 @@
-"""Pictures of results: curves over tasks, and what all tasks say together. Colours are Okabe and Ito's, which the colour-blind can tell apart."""
+"""Pictures of results: curves over tasks, and what all tasks say together."""
 
 from __future__ import annotations
 
@@ -14,22 +14,12 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from minerva.report.cells import Cell, curve
+from minerva.report.looks import COLOURS, LINES, STYLE, unit
 from minerva.report.statistics import Estimate, band
 from minerva.runs import RunRecord
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-LINES = ("-", "--", "-.", ":")
 COLUMNS = 3
 OPEN = " (not finished)"
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "svg.hashsalt": "minerva",  # the same file each time
-    "savefig.dpi": 150,
-}
 
 
 def curves(
@@ -51,7 +41,7 @@ def curves(
     }
     lines = [(cell.env, cell.method, *cell.curves(by_time)) for cell in cells]
     dotted = [(run.env, method, *curve(run, by_time)) for method, run in unfinished]
-    unit, label = _unit(max((float(x[-1]) for _, _, x, _ in (*lines, *dotted) if len(x)), default=0.0), by_time)
+    size, label = unit(max((float(x[-1]) for _, _, x, _ in (*lines, *dotted) if len(x)), default=0.0), by_time)
     with plt.rc_context(STYLE):
         columns = min(COLUMNS, len(tasks))
         rows = math.ceil(len(tasks) / columns)
@@ -73,13 +63,13 @@ def curves(
             axis.set_title(task)
             for env, method, x, y in dotted:
                 if env == task and len(x):
-                    (line,) = axis.plot(x / unit, y, lw=1, alpha=0.7, **(looks[method] | {"ls": ":"}))
+                    (line,) = axis.plot(x / size, y, lw=1, alpha=0.7, **(looks[method] | {"ls": ":"}))
                     handles.setdefault(f"{method}{OPEN}", line)
             for env, method, x, y in lines:
                 if env == task and len(x):
                     middle, low, high = band(y)
-                    axis.fill_between(x / unit, low, high, color=looks[method]["color"], alpha=0.2, lw=0)
-                    handles[method] = axis.plot(x / unit, middle, lw=1.6, **looks[method])[0]
+                    axis.fill_between(x / size, low, high, color=looks[method]["color"], alpha=0.2, lw=0)
+                    handles[method] = axis.plot(x / size, middle, lw=1.6, **looks[method])[0]
             axis.xaxis.set_major_locator(MaxNLocator(5))
             axis.yaxis.set_major_locator(MaxNLocator(5))
             if i + columns >= len(tasks):
@@ -113,39 +103,6 @@ def aggregates(path: Path, estimates: Mapping[str, Mapping[str, Estimate]]) -> N
             axis.set_xlabel(name)
             axis.xaxis.set_major_locator(MaxNLocator(5))
         _save(figure, path)
-
-
-def learning_curve(run: RunRecord, path: Path) -> None:
-    """One run: returns of its evaluations, and of the episodes that it learned from, over its steps. Written as PNG."""
-    rows = run.metrics
-    unit, label = _unit(float(rows["step"].max()), by_time=False)
-    with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-        if "train/episode_return" in rows:
-            learned = rows[rows["train/episode_return"].notna()]
-            returns = learned["train/episode_return"]
-            axis.plot(learned["step"] / unit, returns, color=COLOURS[5], lw=1, label="while learning")
-        x, y = curve(run)
-        axis.plot(x / unit, y, color=COLOURS[0], lw=1.8, marker="o", ms=3, label="evaluation")
-        axis.set_title(f"{run.algo} on {run.env}, seed {run.seed}")
-        axis.set_xlabel(label)
-        axis.set_ylabel("mean return")
-        axis.legend(frameon=False)
-        figure.savefig(path)
-        plt.close(figure)
-
-
-def _unit(most: float, by_time: bool) -> tuple[float, str]:
-    """What steps or seconds up to ``most`` are best counted in, and its name."""
-    if by_time:
-        size, name = next(
-            (u, n) for u, n in ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")) if most >= 2 * u or u == 1
-        )
-        return size, f"time of the run ({name})"
-    size, name = next(
-        (u, n) for u, n in ((1e6, " (millions)"), (1e3, " (thousands)"), (1, "")) if most >= u / 2 or u == 1
-    )
-    return size, f"environment steps{name}"
 
 
 def _save(figure: Any, path: Path) -> None:
