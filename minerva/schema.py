@@ -96,6 +96,8 @@ def auto_or_between(low: int, high: int) -> Any:
 
 @dataclass
 class PPO:
+    """Of :class:`minerva.algos.ppo.PPO`."""
+
     _target_: str = "minerva.algos.ppo.PPO"
     num_steps: int = at_least(1)
     update_epochs: int = at_least(1)
@@ -129,6 +131,8 @@ class PPO:
 
 @dataclass
 class VMPO:
+    """Of :class:`minerva.algos.vmpo.VMPO`."""
+
     _target_: str = "minerva.algos.vmpo.VMPO"
     num_steps: int = at_least(1)
     m_steps: int = at_least(1)
@@ -161,6 +165,8 @@ class VMPO:
 
 @dataclass
 class Env:
+    """Of :func:`minerva.envs.make.make`."""
+
     _target_: str = "minerva.envs.make.make"
     id: str = MISSING
     backend: str = one_of("auto", "gymnasium", "envpool")
@@ -180,6 +186,8 @@ class Env:
 
 @dataclass
 class Reward:
+    """Of :class:`minerva.envs.reward.RewardTransform`."""
+
     _target_: str = "minerva.envs.reward.RewardTransform"
     scale: bool = MISSING
     clip: float | None = above(0)
@@ -187,6 +195,8 @@ class Reward:
 
 @dataclass
 class ActorCritic:
+    """Of :class:`minerva.networks.actor_critic.ActorCritic`."""
+
     _target_: str = "minerva.networks.actor_critic.ActorCritic"
     backbone: Any = MISSING
     policy_layers: list[int] = between(1, MANY)
@@ -208,6 +218,8 @@ class ActorCritic:
 
 @dataclass
 class CNN:
+    """Of :class:`minerva.networks.cnn.CNN`."""
+
     _target_: str = "minerva.networks.cnn.CNN"
     channels: list[int] = between(1, MANY)
     kernels: list[int] = between(1, MANY)
@@ -217,6 +229,8 @@ class CNN:
 
 @dataclass
 class Transformer:
+    """Of :class:`minerva.networks.transformer.Transformer`."""
+
     _target_: str = "minerva.networks.transformer.Transformer"
     seq_len: int = between(1, 1024)
     d_model: int = between(1, MANY)
@@ -227,6 +241,8 @@ class Transformer:
 
 @dataclass
 class Trainer:
+    """Of :class:`minerva.trainer.Trainer`."""
+
     _target_: str = "minerva.trainer.Trainer"
     total_steps: int = at_least(1)
     logs: int = at_least(1)
@@ -241,11 +257,15 @@ class Trainer:
 
 @dataclass
 class TensorBoard:
+    """Of :class:`minerva.loggers.tensorboard.TensorBoardLogger`."""
+
     _target_: str = "minerva.loggers.tensorboard.TensorBoardLogger"
 
 
 @dataclass
 class WandB:
+    """Of :class:`minerva.loggers.wandb.WandBLogger`."""
+
     _target_: str = "minerva.loggers.wandb.WandBLogger"
     project: str = MISSING
     entity: str | None = MISSING

@@ -97,9 +97,13 @@ class Rollout:
 class Stateful(Protocol):
     """Anything a checkpoint holds; the state is made of tensors and plain values."""
 
-    def state_dict(self) -> State: ...
+    def state_dict(self) -> State:
+        """What it takes to go on."""
+        ...
 
-    def load_state_dict(self, state: Any, /) -> Any: ...
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Go on where ``state`` was taken."""
+        ...
 
 
 class VectorEnv(Stateful, Protocol):
@@ -123,7 +127,9 @@ class VectorEnv(Stateful, Protocol):
         """Apply ``action`` [N, ...]; values out of bounds are clipped."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
 
 
 class RewardTransform(Stateful, Protocol):
@@ -250,4 +256,6 @@ class Logger(Protocol):
         """Have what was recorded where it outlives this process; a checkpoint of the same step follows."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what it holds."""
+        ...

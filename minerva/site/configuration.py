@@ -1,0 +1,100 @@
+"""The reference of all configuration keys, out of the YAML and the schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minerva.schema import SCHEMAS, Rule
+
+CONF = Path(__file__).parents[2] / "conf"
+LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w.@/]+):(?: (?P<value>.*?))?(?: *# (?P<comment>.*))?$")
+# Each file of keys, and the schema of what is in it.
+FILES = {
+    "train.yaml": "train", "algo/ppo.yaml": "algo/ppo", "algo/vmpo.yaml": "algo/vmpo", "env/dm_control/base.yaml": "env/gymnasium",
+    "network/mlp.yaml": "network/actor_critic", "network/cnn.yaml": "network/cnn", "network/transformer.yaml": "network/transformer",
+    "trainer/default.yaml": "trainer/default", "logger/tensorboard.yaml": "logger/tensorboard", "logger/wandb.yaml": "logger/wandb",
+}  # fmt: skip
+
+
+class Key(NamedTuple):
+    """A key of a file: its name there, its default, what may stand there, and what it means."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+
+
+def page() -> str:
+    """Markdown of the reference."""
+    parts = [
+        "# Configuration",
+        "Each key can be given on the command line: `python train.py algo.gamma=0.98 env.num_envs=8`. "
+        "`python train.py --cfg job` shows them all, with their values.",
+    ]
+    for file, schema in FILES.items():
+        group = "" if file == "train.yaml" else file.partition("/")[0]
+        rows = [
+            f"| `{group + '.' if group else ''}{key.name}` | `{key.default}` | {key.allowed} | {key.meaning} |"
+            for key in keys(CONF / file, SCHEMAS[schema])
+        ]
+        if rows:
+            parts += [
+                f"## conf/{file}",
+                _about(CONF / file),
+                "\n".join(["| key | default | allowed | meaning |", "|---|---|---|---|", *rows]),
+            ]
+    parts += ["## Environments", "A file each, `env=<name>`:", _choices("env")]
+    parts += ["## Sweeps", "`sweep=<name>`:", _choices("sweep")]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def keys(path: Path, schema: type) -> Iterator[Key]:
+    """The keys of a file that have a value and a meaning, but for those that only choose or name a class."""
+    entries = {entry.name: entry for entry in fields(schema)} if is_dataclass(schema) else {}
+    above: list[tuple[int, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = LINE.match(line)
+        if not match or match["key"] in ("defaults", "_target_"):
+            continue
+        indent = len(match["indent"])
+        above = [(depth, name) for depth, name in above if depth < indent]
+        name = ".".join([*(name for _, name in above), match["key"]])
+        if not match["value"]:
+            above.append((indent, match["key"]))
+        elif match["comment"]:
+            entry = entries.get(match["key"])
+            yield Key(name, match["value"], _allowed(entry) if entry else "", _escaped(match["comment"]))
+
+
+def _allowed(entry: Any) -> str:
+    rule: Rule | None = entry.metadata.get("rule")
+    kind = str(entry.type).replace("Any", "").replace(" | None", ", or null").removeprefix(", or null")
+    kind = kind.replace("list[int]", "whole numbers").replace("list[float]", "numbers").replace("list[str]", "words")
+    kind = (
+        kind.replace("float", "a number")
+        .replace("int", "a whole number")
+        .replace("bool", "true, false")
+        .replace("str", "a word")
+    )
+    if rule and rule.choices:
+        kind = ", or null" if str(entry.type).endswith("| None") else ""
+    return _escaped(f"{kind.removeprefix(', ')}{' ' if kind and rule else ''}{rule or ''}".strip())
+
+
+def _about(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    return _escaped(first.removeprefix("# ")) if first.startswith("# ") else ""
+
+
+def _choices(group: str) -> str:
+    names = (path.relative_to(CONF / group).with_suffix("") for path in sorted((CONF / group).rglob("*.yaml")))
+    return ", ".join(f"`{name}`" for name in names if name.name != "base")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,35 @@
+"""Build the documentation into site/, which works from a folder and fetches nothing.
+
+It fails on a broken link, a formula that does not parse, or a public name without a docstring.
+
+    python scripts/docs.py            # then open site/index.html
+    python scripts/docs.py --serve    # and keep it at http://127.0.0.1:8000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+from minerva.cli import entry
+
+
+@entry
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--serve", action="store_true", help="show it to a browser, until Ctrl-C")
+    args = parser.parse_args()
+    from minerva.site.build import ROOT, assemble
+
+    config = assemble(ROOT / "build")
+    command = [sys.executable, "-m", "mkdocs", "serve" if args.serve else "build", "-f", str(config), "--quiet"]
+    done = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    print(f"open {ROOT / 'site' / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()
