@@ -12,6 +12,8 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from minerva.cli import entry
 
@@ -20,15 +22,22 @@ from minerva.cli import entry
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="show it to a browser, until Ctrl-C")
+    parser.add_argument("--out", type=Path, default=Path("site"), help="where to (default: site)")
     args = parser.parse_args()
-    from minerva.site.build import ROOT, assemble
+    from minerva.site.build import assemble, keep_here
 
-    config = assemble(ROOT / "build")
-    command = [sys.executable, "-m", "mkdocs", "serve" if args.serve else "build", "-f", str(config), "--quiet"]
+    with tempfile.TemporaryDirectory(prefix="minerva-") as folder:
+        build(assemble(Path(folder), args.out.absolute()), args.serve)
+    keep_here(args.out)
+    print(f"open {args.out / 'index.html'}")
+
+
+def build(config: Path, serve: bool) -> None:
+    """Let MkDocs do it."""
+    command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "-f", str(config), "--quiet"]
     done = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
-    print(f"open {ROOT / 'site' / 'index.html'}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ LAYERS = [
     {"learner", "arrays"},
     {"algos", "collector", "evaluator", "checkpoint"},
     {"trainer", "policy", "runs", "video"},
-    {"report"},
+    {"report", "site"},
 ]
 # Within the lowest layer these may be imported by the others of it; the loggers are made by their configuration.
 BASIC = {"cli", "errors", "types", "schema", "explain", "run", "auto", "fidelity", "signals", "trust"}

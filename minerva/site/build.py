@@ -25,8 +25,8 @@ def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
 
 
-def assemble(folder: Path) -> Path:
-    """Write all pages below ``folder``, which is made anew. Returns the configuration for MkDocs.
+def assemble(folder: Path, site: Path) -> Path:
+    """Write all pages below ``folder``, which is made anew. Returns the configuration for MkDocs, which builds into ``site``.
 
     Raises:
         UserError: a public name has no docstring, or a formula does not parse.
@@ -53,9 +53,19 @@ def assemble(folder: Path) -> Path:
         {"API": [{text: f"api/{name}.md"} for name, text in short.items()]},
         {"Source": [{text: f"source/{name}.md"} for name, text in short.items()]},
     ]
-    config |= {"docs_dir": str(folder / "docs"), "site_dir": str(ROOT / "site")}
+    config |= {"docs_dir": str(folder / "docs"), "site_dir": str(site)}
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     return folder / "mkdocs.yml"
+
+
+def keep_here(site: Path) -> None:
+    """Have the pages of a built site take from it what Material would fetch: what lets a page that is a file be searched."""
+    for page in site.rglob("*.html"):
+        up = "../" * (len(page.relative_to(site).parts) - 1)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            text.replace("https://unpkg.com/iframe-worker/shim", f"{up}assets/iframe-worker/shim.js"), encoding="utf-8"
+        )
 
 
 def lead(markdown: str) -> str:
@@ -77,8 +87,8 @@ def home() -> str:
     return lead(text.replace("](docs/", "]("))
 
 
-def undocumented() -> list[str]:
-    """Public modules, classes, functions and methods of the package that have no docstring."""
+def undocumented(root: Path = ROOT) -> list[str]:
+    """Public modules, classes, functions and methods of the package below ``root`` that have no docstring."""
     found: list[str] = []
 
     def walk(thing: Any) -> None:
@@ -90,7 +100,7 @@ def undocumented() -> list[str]:
             for member in thing.members.values():
                 walk(member)
 
-    walk(griffe.load("minerva", search_paths=[str(ROOT)]))
+    walk(griffe.load("minerva", search_paths=[str(root)], try_relative_path=False))
     return found
 
 

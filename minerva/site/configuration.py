@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,11 @@ FILES = {
     "train.yaml": "train", "algo/ppo.yaml": "algo/ppo", "algo/vmpo.yaml": "algo/vmpo", "env/dm_control/base.yaml": "env/gymnasium",
     "network/mlp.yaml": "network/actor_critic", "network/cnn.yaml": "network/cnn", "network/transformer.yaml": "network/transformer",
     "trainer/default.yaml": "trainer/default", "logger/tensorboard.yaml": "logger/tensorboard", "logger/wandb.yaml": "logger/wandb",
+}  # fmt: skip
+
+KINDS = {
+    "list[int]": "whole numbers", "list[float]": "numbers", "list[str]": "words", "float": "a number", "int": "a whole number",
+    "bool": "true, false", "str": "a word", "dict[str, Any]": "keys and values", "Any": "",
 }  # fmt: skip
 
 
@@ -54,8 +59,8 @@ def page() -> str:
 
 
 def keys(path: Path, schema: type) -> Iterator[Key]:
-    """The keys of a file that have a value and a meaning, but for those that only choose or name a class."""
-    entries = {entry.name: entry for entry in fields(schema)} if is_dataclass(schema) else {}
+    """The keys of a file that have a value; ``schema`` is of those that are not of a group of their own."""
+    entries = {entry.name: entry for one in (schema, SCHEMAS["reward"]) for entry in fields(one)}
     above: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         match = LINE.match(line)
@@ -66,24 +71,19 @@ def keys(path: Path, schema: type) -> Iterator[Key]:
         name = ".".join([*(name for _, name in above), match["key"]])
         if not match["value"]:
             above.append((indent, match["key"]))
-        elif match["comment"]:
-            entry = entries.get(match["key"])
-            yield Key(name, match["value"], _allowed(entry) if entry else "", _escaped(match["comment"]))
+        elif match["key"] in entries:
+            yield Key(name, match["value"], _allowed(entries[match["key"]]), _escaped(match["comment"] or ""))
 
 
 def _allowed(entry: Any) -> str:
     rule: Rule | None = entry.metadata.get("rule")
-    kind = str(entry.type).replace("Any", "").replace(" | None", ", or null").removeprefix(", or null")
-    kind = kind.replace("list[int]", "whole numbers").replace("list[float]", "numbers").replace("list[str]", "words")
-    kind = (
-        kind.replace("float", "a number")
-        .replace("int", "a whole number")
-        .replace("bool", "true, false")
-        .replace("str", "a word")
-    )
-    if rule and rule.choices:
-        kind = ", or null" if str(entry.type).endswith("| None") else ""
-    return _escaped(f"{kind.removeprefix(', ')}{' ' if kind and rule else ''}{rule or ''}".strip())
+    kind, _, null = str(entry.type).partition(" | ")
+    for name, words in KINDS.items():
+        kind = kind.replace(name, words)
+    if rule and (rule.choices or rule.auto or rule.names):
+        kind = ""
+    what = " ".join(filter(None, [kind, str(rule or "")]))
+    return _escaped(f"{what}, or null" if null else what)
 
 
 def _about(path: Path) -> str:

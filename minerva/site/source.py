@@ -34,7 +34,7 @@ class Annotation:
     latex: str
 
 
-def annotations(source: str) -> list[Annotation]:
+def find_annotations(source: str) -> list[Annotation]:
     """The formulas of ``source``, in their order."""
     lines, found = source.splitlines(), []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -50,7 +50,7 @@ def annotations(source: str) -> list[Annotation]:
 def page(path: Path, name: str, formulas: Formulas) -> str:
     """Markdown of the page of a source file; ``name`` is what it is called there."""
     source = path.read_text(encoding="utf-8")
-    found = {note.line: note for note in annotations(source)}
+    found = {note.line: note for note in find_annotations(source)}
     shown = {line: formulas.render(note.latex, True, f"{name}:{line}") for line, note in found.items()}
     code = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)).splitlines()
     parts = [f"# {name}"]
@@ -70,10 +70,10 @@ def page(path: Path, name: str, formulas: Formulas) -> str:
 
 def _list(found: dict[int, Annotation], shown: dict[int, str]) -> str:
     rows = "".join(
-        f'<tr><td><a href="#L{line}">{line}</a></td><td><code>{html.escape(note.context)}</code></td><td>{shown[line]}</td></tr>'
+        f'<tr><td><a href="#L{line}">{line}</a></td><td><code>{html.escape(note.context)}</code>{shown[line]}</td></tr>'
         for line, note in found.items()
     )
-    return f'<div class="annotations"><table><thead><tr><th>line</th><th>code</th><th>formula</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="annotations"><table><thead><tr><th>line</th><th>code, and its formula</th></tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _listing(code: list[str], shown: dict[int, str], anchor: str) -> str:

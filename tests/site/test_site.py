@@ -1,0 +1,62 @@
+"""The documentation as it is built."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    import subprocess
+    import sys
+
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "scripts/docs.py", "--out", folder], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "no warnings"
+    return folder
+
+
+def test_it_fetches_nothing(site):
+    for page in site.rglob("*.html"):
+        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text()):
+            assert not re.search(r'(?:src|href)="?(?:https?:)?//', tag) or 'rel="canonical"' in tag, f"{page}: {tag}"
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(\W?https?:|@import", sheet.read_text()), sheet
+
+
+def test_formulas_are_rendered(site):
+    page = (site / "source" / "minerva.algos.ppo.html").read_text()
+    source = (ROOT / "minerva" / "algos" / "ppo.py").read_text()
+    assert page.count('class="katex-display"') == 2 * source.count("# LaTeX: ") > 10
+    assert (site / "assets" / "katex" / "katex.min.css").exists()
+    fonts = {path.name for path in (site / "assets" / "katex" / "fonts").iterdir()}
+    sheet = (site / "assets" / "katex" / "katex.min.css").read_text()
+    assert set(re.findall(r"fonts/([\w-]+\.woff2)", sheet)) == fonts
+
+
+def test_it_can_be_searched(site):
+    index = next(path for path in (site / "search").iterdir() if path.name in ("search_index.js", "search_index.json"))
+    text = index.read_text().removeprefix("var __index = ")
+    titles = {entry["title"] for entry in json.loads(text)["docs"]}
+    assert {"V-MPO", "Configuration", "minerva.algos.ppo"} <= titles
+
+
+@pytest.mark.slow
+def test_a_broken_link_fails(python, tmp_path):
+    page = ROOT / "docs" / "broken_for_a_test.md"
+    page.write_text("[nowhere](nowhere.md)")
+    try:
+        done = python("scripts/docs.py", "--out", tmp_path)
+    finally:
+        page.unlink()
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr + done.stdout
