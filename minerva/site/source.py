@@ -60,7 +60,7 @@ def page(path: Path, name: str, formulas: Formulas) -> str:
             _list(found, shown),
             "## Source",
             _listing(code, {}, "L"),
-            "## Source with its formulas",
+            "## Source with its formulas { data-search-exclude }",
             _listing(code, shown, "M"),
         ]
     else:

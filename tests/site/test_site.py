@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    import subprocess
-    import sys
-
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "scripts/docs.py", "--out", folder], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "no warnings"
-    return folder
 
 
 def test_it_fetches_nothing(site):
