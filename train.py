@@ -45,10 +45,10 @@ def main(cfg: DictConfig) -> float:
         trainer = config.build(cfg.trainer, **parts, run_dir=run.run_dir, identity=config.identity(cfg))
         run.begin(config.summary(cfg))
         score = run.finish(trainer.fit())
-        from minerva.report.curve import learning_curve
+    from minerva.report.curve import learning_curve
 
-        learning_curve(run.run_dir, f"{type(algo).__name__} on {cfg.env.id}, seed {cfg.seed}")
-        return score
+    learning_curve(run.run_dir, f"{type(algo).__name__} on {cfg.env.id}, seed {cfg.seed}")
+    return score
 
 
 if __name__ == "__main__":

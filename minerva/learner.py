@@ -178,6 +178,7 @@ class Learner:
             gradients = [gradient / scale[0] for gradient in gradients]
             self._update(theta, mean, square, gradients, numbers, None)
             finite = torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
+            finite = finite | (scale[0] < 1)  # it is not for want of range: a step that shows what is wrong
             for tensor, old in zip(own, before, strict=True):
                 tensor.copy_(torch.where(finite, tensor, old))
             adapt(scale, finite)

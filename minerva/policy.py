@@ -60,6 +60,11 @@ class Policy:
             raise ValueError(f"obs with {', '.join(obs)}: allowed is {allowed}")
         arrays = [np.asarray(obs[part.name], np.float32) for part in parts]
         batch = arrays[0].shape[: arrays[0].ndim - len(parts[0].shape)]
+        for part, array in zip(parts, arrays, strict=True):
+            if array.shape != (*batch, *part.shape):
+                raise ValueError(
+                    f"obs[{part.name!r}] of shape {array.shape}: allowed is {part.shape}, or a batch of it, as of {parts[0].name}"
+                )
         return np.concatenate([array.reshape(*batch, -1) for array in arrays], axis=-1)
 
     def module(self) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import pandas as pd
 import yaml
 
 from minerva.errors import UserError
-from minerva.sweeps.folder import MANIFEST, Job, SweepFolder
+from minerva.sweeps.folder import MANIFEST, Job, State, SweepFolder
 
 SAVED = Path(".hydra", "config.yaml")
 SCORE = "eval/return_mean"
@@ -62,19 +63,24 @@ class RunRecord:
 
     @property
     def seed(self) -> int:
-        """What decides its chance."""
-        return int(self.config.get("seed", 0))
+        """What decides its chance; -1 where there is none."""
+        seed = self.config.get("seed")
+        return seed if isinstance(seed, int) else -1
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The rows of ``metrics.csv``; none, where there is none that can be read."""
+        nothing = pd.DataFrame({"step": np.zeros(0, int)})
         try:
-            rows = pd.read_csv(self.path / "metrics.csv", on_bad_lines="skip")
-        except (OSError, ValueError):
-            return pd.DataFrame({"step": []})
-        if "step" not in rows:
-            return pd.DataFrame({"step": []})
-        return rows.apply(pd.to_numeric, errors="coerce").dropna(subset=["step"])  # a last row that was cut short
+            whole = (
+                (self.path / "metrics.csv").read_bytes().rpartition(b"\n")[0]
+            )  # without a last row that was cut short
+            rows = pd.read_csv(io.BytesIO(whole), on_bad_lines="skip", index_col=False)
+            rows = rows.apply(pd.to_numeric, errors="coerce")
+            rows = rows[np.isfinite(rows["step"])]
+        except (OSError, ValueError, KeyError):
+            return nothing
+        return rows.astype({"step": int}) if len(rows) else nothing
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:
@@ -154,8 +160,12 @@ def differing(records: Iterable[RunRecord]) -> list[str]:
     values: dict[str, set[str]] = {}
     records = list(records)
     for key in sorted({key for record in records for key in record.config}):
-        values[key] = {repr(record.config.get(key)) for record in records}
+        values[key] = {repr(record.config.get(key)) for record in records if _matters(key, record)} - {"'auto'"}
     return [key for key, several in values.items() if len(several) > 1 and not BESIDE.fullmatch(key)]
+
+
+def _matters(key: str, record: RunRecord) -> bool:
+    return key not in ("env.pixel_size", "env.camera") or record.config.get("env.pixels", True) is True
 
 
 def _within(path: Path) -> Iterator[RunRecord]:
@@ -173,7 +183,11 @@ def _within(path: Path) -> Iterator[RunRecord]:
 
 def _not_begun(sweep: Path) -> Iterator[RunRecord]:
     folder = SweepFolder(sweep)
-    for job in folder.jobs():
+    try:
+        jobs = folder.jobs()
+    except (UserError, KeyError, TypeError):  # a damaged manifest: what has begun is there by itself
+        return
+    for job in jobs:
         if not (sweep / job.name / SAVED).is_file():
             state = folder.state(job)
             yield RunRecord(sweep / job.name, state.status, state.reason, None, dict(job.values), {})
@@ -190,7 +204,13 @@ def _read(path: Path) -> RunRecord:
     except (OSError, ValueError):
         facts = {}
     facts = facts if isinstance(facts, dict) else {}
-    state = SweepFolder(path.parent).state(Job(path.name, [], config))
+    if not isinstance(facts.get("git"), dict):
+        facts["git"] = {}
+    try:
+        state = SweepFolder(path.parent).state(Job(path.name, [], config))
+        state.status, state.reason = str(state.status), " ".join(str(state.reason).split())
+    except (TypeError, ValueError) as error:
+        state = State("failed", f"run.json and configuration do not fit: {' '.join(str(error).split())}")
     score = state.score if isinstance(state.score, int | float) and state.status == "finished" else None
     return RunRecord(path, state.status, state.reason or reason, score, config, facts)
 
@@ -203,7 +223,7 @@ def flat(node: Any, key: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str | None) else json.dumps(value)
+    return value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # in C, ten times as fast as OmegaConf's

@@ -127,9 +127,7 @@ class Trainer:
         if evaluate:
             metrics |= self._evaluate(self.final_eval_episodes if last else self.eval_episodes)
             if self.record:
-                path = self.videos / f"{clock.step}.mp4"
-                self.record(self.algo.actor, path)
-                logger.video(path, clock.step)
+                self._record(self.videos / f"{clock.step}.mp4", logger)
             clock.eval_seconds += time.perf_counter() - updated
             clock.score = metrics["eval/return_mean"]
         if evaluate or (rollout is not None and self._due(self.logs)):
@@ -179,6 +177,14 @@ class Trainer:
                 raise self._failed(error) from error
             log.warning("%s: there is no score at step %s", error, self.clock.step)
             return dict.fromkeys(SCORES, math.nan)
+
+    def _record(self, path: Path, logger: Logger) -> None:
+        assert self.record
+        try:
+            self.record(self.algo.actor, path)
+            logger.video(path, self.clock.step)
+        except Exception as error:  # of an encoder, a disk, an environment: training goes on without it
+            log.warning("no %s: %s", path.name, " ".join(f"{type(error).__name__}: {error}".split()))
 
     def _failed(self, error: UserError) -> UserError:
         """Keep what was learned, and say where."""

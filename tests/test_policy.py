@@ -86,7 +86,11 @@ def test_observations_are_taken_by_name_and_actions_are_the_environments():
         "way": rng.normal(size=(40, 1)).astype(np.float32),
     }
     flat = np.concatenate([batch["way"], batch["picture"].reshape(40, -1)], axis=1)
-    expected = 5 + policy.algo.actor.act(torch.as_tensor(flat, dtype=torch.float32)).action.numpy()
+    obs = torch.as_tensor(flat, dtype=torch.float32)
+    with torch.no_grad():  # half of them take each action
+        logits = policy.algo.actor.policy(obs).params
+        policy.algo.actor.policy_head.logits.bias[0] += (logits[:, 1] - logits[:, 0]).median()
+    expected = 5 + policy.algo.actor.act(obs).action.numpy()
     assert set(expected) == {5, 6}
     assert policy.predict(batch).tolist() == expected.tolist()
     each = [{name: batch[name][i] for name in ("way", "picture")} for i in range(40)]
@@ -94,6 +98,8 @@ def test_observations_are_taken_by_name_and_actions_are_the_environments():
     assert {*policy.predict(batch, deterministic=False)} == {5, 6}
     with pytest.raises(ValueError, match="obs with way: allowed is way, picture"):
         policy.predict({"way": np.zeros(1)})
+    with pytest.raises(ValueError, match=r"obs\['picture'\] of shape \(1, 12, 10\): allowed is \(12, 10, 1\)"):
+        policy.predict({"way": np.zeros(1), "picture": np.zeros((1, 12, 10))})
     with pytest.raises(ValueError, match=r"obs with way: allowed is an array of the shape \(1,\)"):
         made("vector").predict({"way": np.zeros(1)})
 

@@ -67,9 +67,11 @@ def test_what_is_not_finished_is_named(tmp_path):
 def test_a_row_that_was_cut_short_is_not_counted(tmp_path):
     run = make_run(tmp_path / "a")
     with open(run / "metrics.csv", "a") as file:
-        file.write("110")
-    lengths = [len(record.metrics) for record in read_runs(run)]
-    assert lengths[0] in (10, 11)
+        file.write("1100,110,250,-1")  # of -1234.5
+    assert read_runs(run)[0].metrics.step.tolist() == [*range(100, 1001, 100)]
+    with open(run / "metrics.csv", "a") as file:
+        file.write(",1,1,1,1,9\n")
+    assert read_runs(run)[0].metrics.step.tolist() == [*range(100, 1001, 100)], "of too many fields"
 
 
 def test_jobs_of_a_sweep_that_have_not_begun_and_those_that_were_put_aside(tmp_path):

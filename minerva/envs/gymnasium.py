@@ -219,11 +219,16 @@ def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, tu
         ) from None
     if isinstance(space, spaces.Dict) and all(isinstance(box, spaces.Box) for box in space.values()):
         shapes: dict[str, Any] = {name: box.shape for name, box in space.items()}
-        parts = [Part(n, shapes[n], space[n].dtype == np.uint8 and len(shapes[n]) in (2, 3)) for n in space]
+        parts = [Part(name, shapes[name], _is_image(box)) for name, box in space.items()]
         parts.sort(key=lambda part: part.image)
         names = [part.name for part in parts]
         return shape, "float32", tuple(parts), lambda obs: np.concatenate([np.ravel(obs[name]) for name in names])
     return shape, "float32", (), lambda obs: spaces.flatten(space, obs)
+
+
+def _is_image(box: Any) -> bool:
+    """Whether it has bytes up to 255 in rows and columns; a board of a few pieces is none."""
+    return bool(box.dtype == np.uint8 and len(box.shape) in (2, 3) and box.high.max() == 255)
 
 
 def _action(id: str, space: spaces.Space) -> spaces.Discrete | spaces.MultiDiscrete | spaces.Box:

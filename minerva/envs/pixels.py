@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -32,6 +35,25 @@ class Repeat(gymnasium.Wrapper):
         return obs, total, terminated, truncated, info
 
 
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Leave the thread's GL context as it was: dm_control and gymnasium draw into it, and do not look whether it still is theirs."""
+    if os.environ.get("MUJOCO_GL") != "egl":
+        yield
+        return
+    from mujoco import egl
+    from OpenGL import EGL
+
+    display, context = EGL.eglGetCurrentDisplay(), EGL.eglGetCurrentContext()
+    try:
+        yield
+    finally:
+        if context:
+            EGL.eglMakeCurrent(display, EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, context)
+        elif egl.EGL_DISPLAY:
+            EGL.eglMakeCurrent(egl.EGL_DISPLAY, EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, EGL.EGL_NO_CONTEXT)
+
+
 class Camera:
     """Takes pictures of MuJoCo models that look alike; one for many, since to change between renderers takes longer than to render.
 
@@ -59,6 +81,10 @@ class Camera:
 
     def see(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
         """[size, size, 3], uint8: each pixel the mean of four, so that less than a pixel's width is seen to move."""
+        with _apart():
+            return self._see(model, data)
+
+    def _see(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
         if self._renderer is None:
             self._renderer = self._make(model)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
@@ -73,7 +99,9 @@ class Camera:
     def close(self) -> None:
         """Release the renderer; the next picture makes another."""
         if self._renderer is not None:
-            self._renderer.close()
+            with _apart():
+                self._renderer._gl_context.make_current()
+                self._renderer.close()
             atexit.unregister(self._renderer.close)  # which would keep it, one for each episode of some tasks
         self._renderer = None
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import logging
+import os
 from pathlib import Path
-
-import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from minerva.report.looks import COLOURS, STYLE, unit
 
@@ -22,6 +19,11 @@ SHOWN = (("train/episode_return", "while learning", {"color": COLOURS[5], "lw": 
 def learning_curve(run_dir: Path, title: str) -> None:
     """Draw the mean returns in ``metrics.csv`` over steps into ``learning_curve.png`` beside it. What goes wrong is a warning: the run is done."""
     try:
+        os.environ["MPLBACKEND"] = "agg"  # whatever this process was begun in
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         with open(run_dir / "metrics.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         size, label = unit(float(rows[-1]["step"]))
@@ -33,7 +35,7 @@ def learning_curve(run_dir: Path, title: str) -> None:
                 points = [(int(row["step"]) / size, float(row[column])) for row in rows if row.get(column)]
                 if points:
                     axis.plot(*zip(*points, strict=True), label=name, **look)  # type: ignore[arg-type]
-            axis.set(title=title, xlabel=label, ylabel="mean return")
+            axis.set(title=title.replace("$", r"\$"), xlabel=label, ylabel="mean return")
             axis.legend(frameon=False)
             figure.savefig(run_dir / NAME, metadata={"Software": None})
     except Exception as error:

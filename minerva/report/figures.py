@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("agg")  # no display is needed
+os.environ["MPLBACKEND"] = "agg"  # no display is needed, whatever this process was begun in
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
@@ -60,7 +59,7 @@ def curves(
             axis.set_visible(False)
         for i, task in enumerate(tasks):
             axis = axes.flat[i]
-            axis.set_title(task)
+            axis.set_title(_plain(task))
             for env, method, x, y in dotted:
                 if env == task and len(x):
                     (line,) = axis.plot(x / size, y, lw=1, alpha=0.7, **(looks[method] | {"ls": ":"}))
@@ -77,7 +76,13 @@ def curves(
             if i % columns == 0:
                 axis.set_ylabel("mean return")
         shown = [name for name in names if name in handles]
-        figure.legend([handles[n] for n in shown], shown, loc="outside upper center", ncols=beside, frameon=False)
+        figure.legend(
+            [handles[n] for n in shown],
+            list(map(_plain, shown)),
+            loc="outside upper center",
+            ncols=beside,
+            frameon=False,
+        )
         _save(figure, path)
 
 
@@ -98,11 +103,16 @@ def aggregates(path: Path, estimates: Mapping[str, Mapping[str, Estimate]]) -> N
                 found, colour = of[method], COLOURS[(len(methods) - 1 - y) % len(COLOURS)]
                 axis.plot([found.low, found.high], [y, y], lw=6, alpha=0.3, color=colour, solid_capstyle="butt")
                 axis.plot(found.value, y, "o", color=colour)
-            axis.set_yticks(range(len(methods)), methods)
+            axis.set_yticks(range(len(methods)), list(map(_plain, methods)))
             axis.set_ylim(-0.6, len(methods) - 0.4)
             axis.set_xlabel(name)
             axis.xaxis.set_major_locator(MaxNLocator(5))
         _save(figure, path)
+
+
+def _plain(text: str) -> str:
+    """As it is, and no formula of matplotlib's."""
+    return text.replace("$", r"\$")
 
 
 def _save(figure: Any, path: Path) -> None:

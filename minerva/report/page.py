@@ -28,6 +28,12 @@ from minerva.report.statistics import (
 from minerva.runs import RunRecord, differing
 
 MANY = 8  # methods that a figure can show
+
+
+class Raw(str):
+    """Markdown; any other text is shown as it is."""
+
+
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0; }
@@ -53,7 +59,7 @@ def write(records: Sequence[RunRecord], out: Path) -> list[Path]:
     found = cells(records, names)
     shown = _shown(found)
     drawn = [cell for cell in found if cell.method in shown]
-    begun = [(names[str(r.path)], r) for r in records if r.score is None and len(r.metrics)]
+    begun = [(names[str(r.path)], r) for r in records if r.status != "finished" and len(r.metrics)]
     room = [*shown, *sorted({method for method, _ in begun} - {*shown})][:MANY]
     unfinished = [(method, run) for method, run in begun if method in room]
     tasks = sorted({cell.env for cell in drawn} | {run.env for _, run in unfinished})
@@ -86,8 +92,8 @@ def write(records: Sequence[RunRecord], out: Path) -> list[Path]:
 def _overview(records: Sequence[RunRecord]) -> str:
     count = Counter(record.status for record in records)
     commits = {str((r.facts.get("git") or {}).get("commit"))[:7] for r in records if r.facts.get("git")}
-    parts = ", ".join(f"{number} {status}" for status, number in sorted(count.items()))
-    made = f" Made by commit{'s' * (len(commits) > 1)} {', '.join(sorted(commits))}." if commits else ""
+    parts = ", ".join(f"{number} {_said(status)}" for status, number in sorted(count.items()))
+    made = f" Made by commit{'s' * (len(commits) > 1)} {', '.join(map(_said, sorted(commits)))}." if commits else ""
     return f"{len(records)} run{'s' * (len(records) != 1)}: {parts}.{made}"
 
 
@@ -107,7 +113,7 @@ def _returns(found: Sequence[Cell]) -> Iterator[str]:
         source, value = next(iter(references()["tasks"].get(cell.env, {}).items()), ("", []))
         published = f"{_plus_minus(value)} ({references()['sources'][source]['name']})" if source else ""
         rows.append(
-            [cell.env, cell.method, f"{cell.steps:,}", str(len(cell.runs)), f"**{final}**" if winner else final, _number(estimate([cell.best])), published]
+            [cell.env, cell.method, f"{cell.steps:,}", str(len(cell.runs)), Raw(f"**{_said(final)}**") if winner else final, _number(estimate([cell.best])), published]
         )  # fmt: skip
     yield _table(["task", "method", "steps", "seeds", "final", "best", "published"], rows)
     seeds = {len(cell.runs) for cell in found}
@@ -118,7 +124,7 @@ def _returns(found: Sequence[Cell]) -> Iterator[str]:
     for env in sorted(best):
         steps = {cell.steps for cell in found if cell.env == env}
         if len(steps) > 1:
-            yield f"On {env} the methods were trained for different numbers of steps: {', '.join(f'{s:,}' for s in sorted(steps))}."
+            yield f"On {_said(env)} the methods were trained for different numbers of steps: {', '.join(f'{s:,}' for s in sorted(steps))}."
 
 
 def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list[str]:
@@ -126,6 +132,7 @@ def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list
     by_method = {
         method: {cell.env: cell for cell in found if cell.method == method and _range(cell.env)} for method in shown
     }
+    by_method = {method: of for method, of in by_method.items() if of}
     tasks = sorted(set.intersection(*(set(of) for of in by_method.values()))) if by_method else []
     if not tasks or (len(tasks) < 2 and len(by_method) < 2):
         return []
@@ -138,7 +145,7 @@ def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list
     figures.aggregates(figure, estimates)
     rows = [[method, *(_number(estimates[name][method], 3) for name in statistics)] for method in by_method]
     parts = [
-        f"Final returns as parts of their range (0 to 1), over {len(tasks)} tasks that each method has: {', '.join(tasks)}. Intervals: stratified "
+        f"Final returns as parts of their range (0 to 1), over {len(tasks)} tasks that each method has: {', '.join(map(_said, tasks))}. Intervals: stratified "
         "bootstrap over seeds (Agarwal et al. 2021). The optimality gap is better when it is low.",
         _table(["method", *statistics], rows),
         f"![Interquartile mean and optimality gap](figures/{figure.name}.svg)",
@@ -153,7 +160,7 @@ def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list
         ]
     left = sorted({cell.env for cell in found} - set(tasks))
     if left:
-        parts.append(f"Left out, for want of a known range or of a method: {', '.join(left)}.")
+        parts.append(f"Left out, for want of a known range or of a method: {', '.join(map(_said, left))}.")
     return parts
 
 
@@ -164,7 +171,7 @@ def _differences(records: Sequence[RunRecord], names: Mapping[str, str]) -> Iter
         return
     methods = sorted(set(names.values()))
     if len(methods) > MANY:
-        yield f"Keys of which runs have different values: {', '.join(f'`{key}`' for key in keys)}."
+        yield f"Keys of which runs have different values: {', '.join(map(_said, keys))}."
         return
     rows = []
     for key in keys:
@@ -172,7 +179,7 @@ def _differences(records: Sequence[RunRecord], names: Mapping[str, str]) -> Iter
             m: sorted({str(r.config[key]) for r in records if names[str(r.path)] == m and key in r.config})
             for m in methods
         }
-        rows.append([f"`{key}`", *(", ".join(values[method]) for method in methods)])
+        rows.append([key, *(", ".join(values[method]) for method in methods)])
     yield "Values that are not the same for all runs."
     yield _table(["key", *methods], rows)
 
@@ -203,11 +210,16 @@ def cell_seconds(run: RunRecord) -> float:
 
 def _left_out(records: Sequence[RunRecord], found: Sequence[Cell]) -> list[str]:
     rows = [
-        [f"`{r.path}`", r.status, f"{int(r.metrics['step'].max()):,}" if len(r.metrics) else "0", r.reason]
+        [
+            str(r.path),
+            r.status,
+            f"{int(r.metrics['step'].max()):,}" if len(r.metrics) else "0",
+            r.reason or ("its last evaluation is not finite" if r.status == "finished" else ""),
+        ]
         for r in records
         if r.score is None
     ]
-    rows += [[f"`{r.path}`", "repeated", "", "another run of this seed ended later"] for c in found for r in c.repeats]
+    rows += [[str(r.path), "repeated", "", "another run of this seed ended later"] for c in found for r in c.repeats]
     return [_table(["run", "status", "steps", "why"], rows)] if rows else []
 
 
@@ -261,18 +273,26 @@ def _plus_minus(value: Sequence[float]) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    said = [[cell if isinstance(cell, Raw) else _said(cell) for cell in line] for line in (header, *rows)]
+    said.insert(1, ["---"] * len(header))
+    return "\n".join(f"| {' | '.join(line)} |" for line in said)
+
+
+def _said(text: object) -> str:
+    """What a run says of itself, as text: it is no Markdown, and no HTML."""
+    plain = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_{}\[\]()#!|~])", r"\\\1", plain)
 
 
 def _page(text: str, out: Path) -> str:
     """One file of HTML: the figures are within."""
-    body = markdown.markdown(html.escape(text, quote=False), extensions=["tables"])
+    body = markdown.markdown(text, extensions=["tables"])
 
     def inline(found: re.Match[str]) -> str:
         data = base64.b64encode((out / found[1]).read_bytes()).decode()
         return f'src="data:image/svg+xml;base64,{data}"'
 
     body = re.sub(r'src="(figures/\w+\.svg)"', inline, body)
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>minerva: report</title><style>{CSS}</style>'
+    safe = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # nothing is fetched, and nothing runs
+    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{safe}"><meta name="viewport" content="width=device-width, initial-scale=1"><title>minerva: report</title><style>{CSS}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'

@@ -192,11 +192,13 @@ def test_a_dict_is_flattened_in_the_order_of_the_names():
 def test_the_images_of_a_dict_come_last():
     byte = partial(spaces.Box, 0, 255, dtype=np.uint8)
     space = spaces.Dict({"a": byte((2, 2)), "b": spaces.Box(-9, 9, (1,)), "c": byte((2,))})
+    space["d"] = spaces.Box(0, 3, (1, 2), np.uint8)  # a board
     obs = {"a": np.array([[1, 2], [3, 255]], np.uint8), "b": np.float32([5]), "c": np.array([6, 7], np.uint8)}
+    obs["d"] = np.array([[8, 9]], np.uint8)
     env = make("test/Show-v0", num_envs=2, space=space, obs=obs)
-    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((7,), "float32")
-    assert env.spec.parts == (("b", (1,), False), ("c", (2,), False), ("a", (2, 2), True))
-    assert env.reset(0).tolist() == [[5, 6, 7, 1, 2, 3, 255]] * 2
+    assert (env.spec.obs_shape, env.spec.obs_dtype) == ((9,), "float32")
+    assert env.spec.parts == (("b", (1,), False), ("c", (2,), False), ("d", (1, 2), False), ("a", (2, 2), True))
+    assert env.reset(0).tolist() == [[5, 6, 7, 8, 9, 1, 2, 3, 255]] * 2
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,20 @@ def test_pictures_are_those_of_dm_control(domain, task, camera):
     ours.close()
 
 
+@pytest.mark.parametrize("id", ["HalfCheetah-v5", "dm_control/cheetah-run-v0"])
+def test_videos_and_pictures_do_not_disturb_each_other(id):
+    shown, plain = env(id=id, num_envs=1, kwargs={"render_mode": "rgb_array"}), env(id=id, num_envs=1)
+    np.testing.assert_array_equal(shown.reset(0), plain.reset(0))
+    action = np.zeros((1, *plain.spec.action.shape), np.float32)
+    frames = []
+    for _ in range(3):
+        frames.append(shown.render().astype(int))
+        np.testing.assert_array_equal(shown.step(action).obs, plain.step(action).obs)
+    assert min(frame.std() for frame in frames) > 20
+    assert np.abs(frames[0] - frames[2]).mean() < 5, "little has moved"
+    shown.close(), plain.close()
+
+
 def test_gymnasiums_tasks_too():
     ours = env(id="HalfCheetah-v5", pixel_size=32, frame_stack=3)
     assert (ours.spec.obs_shape, ours.spec.obs_dtype) == ((3, 32, 32, 3), "uint8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ def cells_of(text: str, section: str) -> list[list[str]]:
     """The rows of the first table under a heading."""
     body = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
     table = next(part for part in body.split("\n\n") if part.lstrip().startswith("|"))
+    table = re.sub(r"\\(\W|_)", r"\1", table)  # characters that are not meant as Markdown
     return [line.strip("|").removeprefix(" ").removesuffix(" ").split(" | ") for line in table.strip().splitlines()[2:]]
 
 
@@ -68,13 +70,13 @@ def test_runs_of_unlike_kinds_are_told_apart_and_named(tmp_path):
     assert "The numbers of seeds differ, from 1 to 3" in text
     assert "different numbers of steps: 500, 1,000" in text
     left = {row[0]: row[1:] for row in cells_of(text, "Not in these numbers")}
-    assert left[f"`{tmp_path / 'failed'}`"] == ["failed", "1,000", "RuntimeError: no"]
-    assert left[f"`{tmp_path / 'a0'}`"][0] == "repeated"
+    assert left[str(tmp_path / "failed")] == ["failed", "1,000", "RuntimeError: no"]
+    assert left[str(tmp_path / "a0")][0] == "repeated"
     assert len(left) == 2
     methods = dict(row for row in cells_of(text, "Methods"))
     assert methods["PPO 1"] == "PPO, algo.gamma=0.9, trainer.total_steps=1000"
     keys = {row[0]: row[1:] for row in cells_of(text, "What differs")}
-    assert keys["`algo.gamma`"] == ["0.9", "0.95", "0.99"]
+    assert keys["algo.gamma"] == ["0.9", "0.95", "0.99"]
 
 
 def test_the_page_stands_by_itself(tmp_path):
@@ -83,12 +85,45 @@ def test_the_page_stands_by_itself(tmp_path):
     report(tmp_path)
     html = (tmp_path / "report" / "index.html").read_text()
     assert "<script" not in html
+    assert "&lt;script&gt;alert" in html, "shown as it is"
     sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
     assert sources
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert html.count("<table>") >= 4
     for figure in (tmp_path / "report" / "figures").glob("*.svg"):
         ElementTree.parse(figure)
+
+
+def test_what_a_stranger_wrote_is_text(tmp_path):
+    run = make_run(tmp_path / "a", status="failed", score=None, env="$\\bad$ | <b>x</b>")
+    reason = "x |\n\n## Summary\n\n[see](javascript:alert(1)) ![p](http://evil/t.png)\n\n<img src=x onerror=alert(1)>"
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"reason": reason, "git": "abc", "cpu": ["<i>"]}))
+    text = report(tmp_path)
+    html = (tmp_path / "report" / "index.html").read_text()
+    assert "<img src=x" not in text
+    assert not re.search(r'<img (?!alt="[^"]*" src="data:)|<a |<b>|<i>|<h2>Summary', html)
+    assert "default-src 'none'" in html
+
+
+def test_damaged_runs_are_named_and_do_not_stop_the_others(tmp_path):
+    make_run(tmp_path / "good")
+    make_run(tmp_path / "no seed", seed=None)
+    make_run(tmp_path / "steps", trainer__total_steps="abc")
+    odd = make_run(tmp_path / "odd")
+    (odd / ".hydra" / "config.yaml").write_text(
+        "algo: {_target_: x.PPO, when: 2020-01-01}\nenv: {id: E-v0}\nx: &a [*a]\n"
+    )
+    status = make_run(tmp_path / "status")
+    (status / "run.json").write_text('{"status": ["x"], "score": {}, "git": 3}')
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.json").write_text("{}")
+    infinite = make_run(tmp_path / "infinite")
+    with open(infinite / "metrics.csv", "a") as file:
+        file.write("inf,1,1,1,1,1,1,1\n-3.5,")
+    text = report(tmp_path)
+    assert "7 runs" in text or "6 runs" in text
+    assert re.search(r"cheetah-run \| PPO", text)
 
 
 def test_two_reports_of_the_same_are_the_same_files(tmp_path):
