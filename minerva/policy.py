@@ -59,6 +59,9 @@ class Policy:
             allowed = ", ".join(part.name for part in parts) or f"an array of the shape {self.spec.obs_shape}"
             raise ValueError(f"obs with {', '.join(obs)}: allowed is {allowed}")
         arrays = [np.asarray(obs[part.name], np.float32) for part in parts]
+        for i, (part, array) in enumerate(zip(parts, arrays, strict=True)):
+            if part.shape == (1,) and array.shape != (1,) and array.ndim < 2:
+                arrays[i] = array[..., None]  # numbers by themselves
         batch = arrays[0].shape[: arrays[0].ndim - len(parts[0].shape)]
         for part, array in zip(parts, arrays, strict=True):
             if array.shape != (*batch, *part.shape):

@@ -20,7 +20,7 @@ UNBOUNDED = 1e10  # a bound of an action this large is none: dm_control's way to
 
 
 class Part(NamedTuple):
-    """One of a Dict observation; ``image`` says whether it has bytes, in rows and columns."""
+    """One of a Dict observation, a number by itself as (1,); ``image`` says whether it has bytes, in rows and columns."""
 
     name: str
     shape: tuple[int, ...]

@@ -11,6 +11,8 @@ from dm_control.rl.control import PhysicsError
 from dm_control.utils import rewards
 from gymnasium import spaces
 
+from minerva.types import Part
+
 _tolerance = rewards.tolerance
 
 
@@ -52,6 +54,7 @@ class DMControlEnv(gymnasium.Env):
         assert isinstance(env.observation_space, spaces.Dict)
         self._names = list(env.observation_space)
         self._vectors = all(len(space.shape or ()) == 1 for space in env.observation_space.values())
+        self.parts = tuple(Part(name, space.shape or (1,), False) for name, space in env.observation_space.items())
         self.observation_space = spaces.flatten_space(env.observation_space)
         self.action_space = env.action_space
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self._env.control_timestep(), 3)}

@@ -69,6 +69,8 @@ class GymnasiumVectorEnv:
         self.envs = [_make(id, kwargs, max_episode_steps, camera, action_repeat) for _ in range(num_envs)]
         env = self.envs[0]
         shape, dtype, parts, self._flatten = _observation(id, env.observation_space)
+        if camera is None:  # of dm_control's, which have put theirs together themselves
+            parts = parts or getattr(env.unwrapped, "parts", ())
         action = _action(id, env.action_space)
         self.spec = EnvSpec(obs_shape=shape, obs_dtype=dtype, action=action, parts=parts)
         self._bounds = (action.low, action.high) if isinstance(action, spaces.Box) else None
@@ -218,7 +220,7 @@ def _observation(id: str, space: spaces.Space) -> tuple[tuple[int, ...], str, tu
             "allowed: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
         ) from None
     if isinstance(space, spaces.Dict) and all(isinstance(box, spaces.Box) for box in space.values()):
-        shapes: dict[str, Any] = {name: box.shape for name, box in space.items()}
+        shapes: dict[str, Any] = {name: box.shape or (1,) for name, box in space.items()}
         parts = [Part(name, shapes[name], _is_image(box)) for name, box in space.items()]
         parts.sort(key=lambda part: part.image)
         names = [part.name for part in parts]

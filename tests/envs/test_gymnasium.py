@@ -185,7 +185,7 @@ def test_a_dict_is_flattened_in_the_order_of_the_names():
     obs = {"c": np.float32(6), "b": np.array([[2, 3], [4, 5]], np.float32), "a": np.array([1.0])}
     env = make("test/Show-v0", num_envs=2, space=space, obs=obs)
     assert env.spec.obs_shape == (6,)
-    assert env.spec.parts == (("a", (1,), False), ("b", (2, 2), False), ("c", (), False))
+    assert env.spec.parts == (("a", (1,), False), ("b", (2, 2), False), ("c", (1,), False))
     assert env.reset(0).tolist() == [[1, 2, 3, 4, 5, 6]] * 2
 
 
