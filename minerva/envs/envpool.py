@@ -80,7 +80,9 @@ class EnvPoolVectorEnv:
         self._action_dtype = spec.action_array_spec["action"].dtype
         # A Dict of its names, but for those with one observation, "obs".
         parts = tuple(
-            Part(name, arrays[key].shape, False) for name, key in zip(self.names, names, strict=True) if key != "obs"
+            Part(name, tuple(arrays[key].shape) or (1,), False)
+            for name, key in zip(self.names, names, strict=True)
+            if key != "obs"
         )
         self.spec = EnvSpec(obs_shape=shape, obs_dtype="float32", action=_action(id, spec.action_space), parts=parts)
 
