@@ -25,7 +25,7 @@ from minerva.report.statistics import (
     optimality_gap,
     probability_of_improvement,
 )
-from minerva.runs import RunRecord, differing
+from minerva.runs import SECONDS, RunRecord, differing
 
 MANY = 8  # methods that a figure can show
 
@@ -204,7 +204,7 @@ def _cost(found: Sequence[Cell]) -> Iterator[str]:
 
 def cell_seconds(run: RunRecord) -> float:
     """Seconds that a run took by itself."""
-    names = [name for name in ("time/rollout", "time/update", "time/eval", "time/save") if name in run.metrics]
+    names = [name for name in SECONDS if name in run.metrics]
     return float(run.metrics[names].iloc[-1].sum()) if names and len(run.metrics) else 0.0
 
 
