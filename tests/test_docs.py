@@ -18,7 +18,7 @@ FEWER = (
     "trainer.eval_episodes=1",
     "trainer.final_eval_episodes=2",
 )
-ELSEWHERE = (
+ELSEWHERE = ("make ", "eval ", "hydra/launcher=slurm")  # tried by others: CI, and tests/sweeps/test_slurm.py
     "make",
     "eval",
     "hydra/launcher=slurm",
