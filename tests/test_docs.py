@@ -19,10 +19,6 @@ FEWER = (
     "trainer.final_eval_episodes=2",
 )
 ELSEWHERE = ("make ", "eval ", "hydra/launcher=slurm")  # tried by others: CI, and tests/sweeps/test_slurm.py
-    "make",
-    "eval",
-    "hydra/launcher=slurm",
-)  # tried by others: CI, tests of completion, tests/sweeps/test_slurm.py
 
 
 def commands(page: str) -> list[str]:
