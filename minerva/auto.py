@@ -68,15 +68,15 @@ def _work(config: DictConfig) -> int:
         return 2 * WORK  # of convolutions, or of attention
     layers = [config.network.policy_layers, config.network.value_layers]
     weights = sum(a * b for widths in layers for a, b in itertools.pairwise(widths))
-    return int(weights * (config.algo.minibatch_size or _rollout(config)))
+    return int(weights * (config.algo.get("minibatch_size") or _rollout(config)))
 
 
 def _worth_compiling(config: DictConfig) -> bool:
     if config.device != "cpu" or config.network.get("backbone"):
         return False
     algo, rollout = config.algo, _rollout(config)
-    passes = algo.get("update_epochs") or algo.get("m_steps")
-    steps = config.trainer.total_steps // rollout * passes * (rollout / (algo.minibatch_size or rollout))
+    passes = algo.get("update_epochs") or algo.get("m_steps") or 1
+    steps = config.trainer.total_steps // rollout * passes * (rollout / (algo.get("minibatch_size") or rollout))
     if steps < WORTH:
         return False
     if not _compiler():

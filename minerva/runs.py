@@ -76,11 +76,12 @@ class RunRecord:
                 (self.path / "metrics.csv").read_bytes().rpartition(b"\n")[0]
             )  # without a last row that was cut short
             rows = pd.read_csv(io.BytesIO(whole), on_bad_lines="skip", index_col=False)
-            rows = rows.apply(pd.to_numeric, errors="coerce")
+            for name in rows.select_dtypes(exclude="number").columns:  # damaged
+                rows[name] = pd.to_numeric(rows[name], errors="coerce")
             rows = rows[np.isfinite(rows["step"])]
         except (OSError, ValueError, KeyError):
             return nothing
-        return rows.astype({"step": int}) if len(rows) else nothing
+        return rows.assign(step=rows["step"].astype(int)) if len(rows) else nothing
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:

@@ -63,9 +63,9 @@ def curve(run: RunRecord, by_time: bool = False) -> tuple[np.ndarray, np.ndarray
     rows = run.metrics
     if SCORE not in rows:
         return np.zeros(0), np.zeros(0)
-    rows = rows[rows[SCORE].notna()]
     x = rows[[name for name in SECONDS if name in rows]].sum(axis=1) if by_time else rows["step"]
-    return x.to_numpy(float), rows[SCORE].to_numpy(float)
+    measured = rows[SCORE].notna().to_numpy()
+    return x.to_numpy(float)[measured], rows[SCORE].to_numpy(float)[measured]
 
 
 def describe(records: Sequence[RunRecord]) -> dict[str, str]:

@@ -116,6 +116,8 @@ def _plain(text: str) -> str:
 
 
 def _save(figure: Any, path: Path) -> None:
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # once for both: it takes longer than to draw
     figure.savefig(path.with_suffix(".png"))
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)

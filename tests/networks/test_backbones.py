@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import re
 import shutil
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -23,7 +19,7 @@ from minerva.networks.mlp import MLP
 from minerva.networks.transformer import Transformer
 from minerva.types import EnvSpec, Part
 from tests import test_ppo, test_vmpo
-from tests.conftest import ROOT, actor_critic
+from tests.conftest import actor_critic
 from tests.test_probes import learn
 
 NATURE = {"channels": [32, 64, 64], "kernels": [8, 4, 3], "strides": [4, 2, 1], "activation": "relu"}
@@ -250,25 +246,6 @@ def test_it_learns_in_half_precision(algo, amp):
     assert 0 < (whole.value(obs) - value).abs().max() < 0.1, "near, and not the same"
     action = agent.actor.act(obs).action.detach().numpy()
     np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.1)
-
-
-def test_the_backbone_of_the_docs_learns(tmp_path):
-    text = (ROOT / "docs" / "networks.md").read_text()
-    source = re.search(r"```python\n# mypackage.py\n(.*?)```", text, re.S)[1]
-    command = re.search(r"```\npython (train.py network=custom .*?)\n```", text)[1]
-    (tmp_path / "mypackage.py").write_text(source)
-    run = [sys.executable, *command.split(), f"hydra.run.dir={tmp_path / 'run'}", "logger=[]"]
-    done = subprocess.run(
-        run, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(re.search(r"^score (\S+),", done.stderr, re.M)[1]) > 0.9
-    again = [sys.executable, "train.py", "-cp", str(tmp_path / "run" / ".hydra"), "-cn", "config"]
-    refused = subprocess.run(
-        again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: network.backbone._target_=mypackage.Fourier: allowed are")
 
 
 @pytest.mark.parametrize("algo", ["ppo", "vmpo"])
