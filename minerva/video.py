@@ -30,7 +30,7 @@ class Recorder:
         device: where the networks are.
 
     Raises:
-        UserError: the environment shows nothing.
+        UserError: the environment shows nothing, or there is no ffmpeg.
     """
 
     def __init__(self, *, env: Any, seed: int, max_steps: int, device: torch.device | None = None) -> None:
@@ -38,6 +38,10 @@ class Recorder:
         self.device = device or torch.device("cpu")
         env.reset(seed)
         self._frame()
+        try:
+            imageio_ffmpeg.get_ffmpeg_exe()
+        except RuntimeError as error:
+            raise UserError(f"there is no ffmpeg: {_line(error)}") from error
 
     def __call__(self, actor: Any, path: Path) -> float:
         """Write the video of what ``actor`` does to ``path``, whole or not at all. Returns the episode's return.
@@ -57,9 +61,10 @@ class Recorder:
             video.send(None)  # it begins
             with contextlib.closing(video):
                 total = self._play(actor, lambda step, total: step % every or video.send(self._titled(step, total)))
+            imageio_ffmpeg.count_frames_and_secs(str(temporary))  # it is whole: how ffmpeg ended is not told
             os.replace(temporary, path)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or _line(error)}") from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -90,3 +95,7 @@ class Recorder:
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             raise UserError("it shows no pictures")
         return frame
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

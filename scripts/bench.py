@@ -10,6 +10,7 @@ rollouts after the first; start-up, compilation and memory are columns of their 
     python scripts/bench.py --sweeps                         # the time of two jobs beside that of one, about 3 minutes
     python scripts/bench.py --thousand                       # what a thousand jobs cost that do nothing, about 15 minutes
     python scripts/bench.py --saving                         # share of the time that saving takes in a default run, about 2 minutes
+    python scripts/bench.py --report                         # what the report of a thousand runs costs, about 1 minute
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ THOUSAND = (
     "a thousand jobs that do nothing take {launched_s:.0f} s: the first hundred {first_s:.1f} s, the last hundred {last_s:.1f} s; the same command "
     "again is composed, skips them and shows them in {skipped_s:.1f} s, and status.py shows them in {status_s:.1f} s"
 )
+REPORT = "the report of {runs} runs of {rows} rows takes {report_s:.1f} s"
 # CleanRL's means after 1M steps, from its documentation.
 RETURNS = {"dm_control/cheetah/run": 433.0, "dm_control/walker/walk": 393.0}
 
@@ -302,6 +304,15 @@ def thousand() -> dict[str, float]:
     return dict(zip(("launched_s", "skipped_s", "status_s"), seconds, strict=True)) | {"first_s": first, "last_s": last}
 
 
+def report() -> dict[str, float]:
+    """What it costs to read a thousand runs of 500 rows, which nobody trained, and to write their report."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, "-m", "tests.report.runs", folder])
+        began = time.perf_counter()
+        run([sys.executable, "scripts/report.py", folder, "--out", f"{folder}/report"])
+        return {"runs": 1000, "rows": 500, "report_s": time.perf_counter() - began}
+
+
 def table(results: dict[str, Any]) -> str:
     lines = [
         "| setting | minerva, steps/s | peer, steps/s | ratio | env / policy / update, µs a step | start-up, s | compiling, s | memory, MB |",
@@ -356,6 +367,7 @@ def main() -> None:
     parser.add_argument(
         "--saving", action="store_true", help="measure what the checkpoints of a default run cost instead"
     )
+    parser.add_argument("--report", action="store_true", help="measure the report of a thousand runs instead")
     parser.add_argument("--gpu", action="store_true", help="on CUDA")
     parser.add_argument("--sb3", help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -381,6 +393,7 @@ def main() -> None:
         (args.sweeps, lambda: sweeps(args.repeats), SWEEPS),
         (args.saving, saving, SAVING),
         (args.thousand, thousand, THOUSAND),
+        (args.report, report, REPORT),
     ):
         if asked:
             cost = measure_cost()

@@ -77,6 +77,20 @@ def test_what_fails_leaves_no_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_an_ffmpeg_that_fails_is_one_line_and_leaves_no_file(tmp_path, monkeypatch):
+    ffmpeg = tmp_path / "ffmpeg"
+    real = imageio_ffmpeg.get_ffmpeg_exe()
+    # It begins the file, takes all of the frames, and does not end it.
+    ffmpeg.write_text(
+        f'#!/bin/sh\ncase "$*" in *libx264*) echo no >"$(eval echo \\$$#)"; exec cat >/dev/null;; esac\nexec {real} "$@"\n'
+    )
+    ffmpeg.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(ffmpeg))
+    with pytest.raises(UserError, match=r"^\S+a.mp4: cannot be written: [^\n]+$"):
+        recorder(max_steps=5)(LEFT, tmp_path / "a.mp4")
+    assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
+
+
 def test_what_shows_nothing_is_refused():
     with pytest.raises(UserError, match="it shows no pictures"):
         recorder("tests.envs.shaped:test/Shaped-v0", kwargs={"observe": "vector", "act": "discrete"})

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
 from minerva.report import page
 from minerva.runs import read_runs
@@ -156,19 +154,3 @@ def test_the_command(python, tmp_path):
     done = python("scripts/report.py", tmp_path / "runs", "algo.gamma=7", "--out", tmp_path / "other")
     assert done.returncode == 1
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-def test_a_thousand_runs_take_less_than_half_a_minute(tmp_path):
-    """Measured once, not in the suite: 1,000 runs of 500 rows."""
-    for i in range(1000):
-        make_run(
-            tmp_path / str(i),
-            seed=i % 20,
-            env=f"dm_control/task-{i // 40}-v0",
-            algo__gamma=(0.9, 0.99)[i // 20 % 2],
-            rows=500,
-        )
-    started = time.monotonic()
-    page.write(read_runs(tmp_path), tmp_path / "report")
-    assert time.monotonic() - started < 30
