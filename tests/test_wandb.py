@@ -80,6 +80,7 @@ def test_a_video_goes_with_its_row(run_dir):
     logger.log(row(5), 5)
     logger.log(row(7), 7)
     logger.close()
+    wandb.teardown()  # as at the end of a process: its service may still be writing
     assert steps_of(run_dir, "offline-run") == [[5, 7]]
     (media,) = run_dir.glob("wandb/offline-run-*/files/media/videos/eval/*.mp4")
     assert media.read_bytes() == b"not really"
