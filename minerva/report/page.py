@@ -165,7 +165,8 @@ def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list
 
 
 def _differences(records: Sequence[RunRecord], names: Mapping[str, str]) -> Iterator[str]:
-    keys = differing(records)
+    # What only one algorithm has, with one value, is no difference but that of the algorithms.
+    keys = [key for key in differing(records) if len({repr(r.config[key]) for r in records if key in r.config}) > 1]
     if not keys:
         yield "Nothing but task, algorithm and seed."
         return
@@ -235,7 +236,7 @@ def _published(tasks: Sequence[str]) -> Iterator[str]:
         return
     yield "Mean ± standard deviation over seeds. No two columns are strictly comparable:"
     yield "\n".join(
-        f"- {source['name']}: {source['where']}. {source['caveat'].capitalize()}." for source in used.values()
+        f"- {source['name']}: {source['where']}. {source['caveat'][:1].upper()}{source['caveat'][1:]}." for source in used.values()
     )
     yield _table(["task", "source", "return"], rows)
 
