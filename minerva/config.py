@@ -165,6 +165,7 @@ def recorder(config: DictConfig, *, seed: int, device: Any = None, on_hang: Call
     kwargs = OmegaConf.to_container(config.env.kwargs, resolve=True)
     assert isinstance(kwargs, dict)
     backend = {"backend": "gymnasium", "kwargs": kwargs | {"render_mode": "rgb_array"}}
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame, which draws classic control, would look for a display
     try:
         with warnings.catch_warnings():  # of gymnasium, of what the error says
             warnings.simplefilter("ignore")

@@ -30,6 +30,8 @@ BESIDE = re.compile(
     r"|env\.(id|backend|allow_different|threads|timeout)|trainer\.(?!total_steps|non_finite|max_eval_steps).*"
 )
 
+OTHERWISE = re.compile(r"seed|algo\._target_|env\.id")  # keys that are columns by another name
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -92,8 +94,8 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
 
     Returns:
         Columns ``run`` (its directory), ``status``, ``algo``, ``env``, ``seed``; each key of the configuration that is not the same for all
-        of the runs, as ``algo.gamma``; ``step``; and the metrics by their names, NaN where they were not measured. Runs without rows
-        have none.
+        of the runs, as ``algo.gamma`` or ``threads``; ``step``; and the metrics by their names, NaN where they were not measured. Runs
+        without rows have none.
 
     Raises:
         UserError: there are no runs.
@@ -103,7 +105,7 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
         {
             "run": [str(record.path) for record in records],
             **{name: [getattr(record, name) for record in records] for name in ("status", "algo", "env", "seed")},
-            **{key: [_plain(record.config.get(key)) for record in records] for key in differing(records)},
+            **{key: [_plain(record.config.get(key)) for record in records] for key in differing(records, OTHERWISE)},
         }
     )
     for name in about.columns:
@@ -127,9 +129,8 @@ def read_runs(*paths: str | Path) -> list[RunRecord]:
         for record in _within(path):
             found.setdefault(record.path.resolve(), record)
     if not found:
-        raise UserError(
-            f"{', '.join(map(str, paths))}: there are no runs in it; python train.py makes some in outputs/"
-        )
+        where = ", ".join(map(str, paths)) or "no path"
+        raise UserError(f"{where}: there are no runs in it; python train.py makes some in outputs/")
     return [found[path] for path in sorted(found)]
 
 
@@ -147,22 +148,26 @@ def filtered(records: Sequence[RunRecord], filters: Sequence[str]) -> list[RunRe
         if key not in known:
             near = ", ".join(difflib.get_close_matches(key, known, n=3) or known[:3])
             raise UserError(f"{text}: no run has {key}; nearest: {near}")
-        wanted = value.lower() if key == "algo" else value if own else _plain(yaml.load(value, _Loader))
-        values = {str(record.path): own(record) if own else _plain(record.config.get(key)) for record in left}
+        try:
+            wanted = value.lower() if key == "algo" else value if own else _plain(yaml.load(value, _Loader))
+        except yaml.YAMLError as error:
+            raise UserError(f"{text}: cannot be read: {' '.join(str(error).split())}") from error
+        having = [record for record in left if own or key in record.config]
+        values = {str(record.path): own(record) if own else _plain(record.config[key]) for record in having}
         there = sorted({str(found) for found in values.values()})
-        left = [record for record in left if values[str(record.path)] == wanted]
+        left = [record for record in having if _same(values[str(record.path)], wanted)]
         if not left:
             raise UserError(f"{text}: no run has it; allowed is one of {', '.join(there)}")
     return left
 
 
-def differing(records: Iterable[RunRecord]) -> list[str]:
-    """The keys of the configuration that are not the same for all, in order; but for those of what is not learned with."""
+def differing(records: Iterable[RunRecord], but: re.Pattern[str] = BESIDE) -> list[str]:
+    """The keys of the configuration that are not the same for all, in order; ``but`` those of what is not learned with."""
     values: dict[str, set[str]] = {}
     records = list(records)
     for key in sorted({key for record in records for key in record.config}):
         values[key] = {repr(record.config.get(key)) for record in records if _matters(key, record)} - {"'auto'"}
-    return [key for key, several in values.items() if len(several) > 1 and not BESIDE.fullmatch(key)]
+    return [key for key, several in values.items() if len(several) > 1 and not but.fullmatch(key)]
 
 
 def _matters(key: str, record: RunRecord) -> bool:
@@ -171,8 +176,13 @@ def _matters(key: str, record: RunRecord) -> bool:
 
 def _within(path: Path) -> Iterator[RunRecord]:
     """The runs at and below ``path``."""
-    for folder, names, files in os.walk(path):
+    seen = set()
+    for folder, names, files in os.walk(path, followlinks=True):
         here = Path(folder)
+        if here.resolve() in seen:  # links may go round
+            names.clear()
+            continue
+        seen.add(here.resolve())
         if (here / SAVED).is_file():
             names.clear()
             yield _read(here)
@@ -221,6 +231,10 @@ def flat(node: Any, key: str = "") -> dict[str, Any]:
     if not isinstance(node, dict):
         return {key: node} if key else {}
     return {k: v for name, child in node.items() for k, v in flat(child, f"{key}.{name}" if key else str(name)).items()}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)  # 1 is not true
 
 
 def _plain(value: Any) -> Any:

@@ -55,6 +55,7 @@ class Recorder:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             size = self._frame().shape[1::-1]
+            temporary.touch()  # where it cannot be written, this says so, and not ffmpeg
             video = imageio_ffmpeg.write_frames(
                 str(temporary), size, fps=speed / every, codec="libx264", macro_block_size=2
             )

@@ -21,7 +21,7 @@ from minerva.cli import entry
 @entry
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--serve", action="store_true", help="show it to a browser, until Ctrl-C")
+    parser.add_argument("--serve", action="store_true", help="show it to a browser, as it is now, until Ctrl-C")
     parser.add_argument("--out", type=Path, default=Path("site"), help="where to (default: site)")
     args = parser.parse_args()
     from minerva.site.build import assemble, keep_here
@@ -35,7 +35,10 @@ def main() -> None:
 def build(config: Path, serve: bool) -> None:
     """Let MkDocs do it."""
     command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "-f", str(config), "--quiet"]
-    done = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
+    try:
+        done = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
+    except KeyboardInterrupt:  # the end of --serve
+        raise SystemExit(130) from None
     if done.returncode:
         raise SystemExit(done.returncode)
 

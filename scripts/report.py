@@ -24,7 +24,8 @@ def main() -> None:
     from minerva.report import page
     from minerva.runs import filtered, read_runs
 
-    given = [(text, Path(text).exists() or "=" not in text) for text in args.runs]
+    # Names of jobs have a "=" within, those of keys no "/".
+    given = [(text, Path(text).exists() or "/" in text.partition("=")[0] or "=" not in text) for text in args.runs]
     records = filtered(
         read_runs(*([text for text, path in given if path] or ["outputs"])), [t for t, path in given if not path]
     )

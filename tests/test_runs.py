@@ -108,10 +108,31 @@ def test_filters(tmp_path):
     assert seeds("algo.gamma=0.99", "seed=2") == [2]
     assert seeds("network.policy_layers=[8,8]") == [1]
     assert seeds("algo=ppo", "env=dm_control/cheetah-run", "status=finished", "network.backbone=null") == [0, 1, 2]
+    make_run(tmp_path / "true", seed=7, env__num_envs=True, network__extra=None)
+    records = read_runs(tmp_path)
+    assert seeds("env.num_envs=true") == [7]
+    assert seeds("network.extra=null") == [7], "those that have it"
+    with pytest.raises(UserError, match=r"^seed=\[: cannot be read: "):
+        seeds("seed=[")
     with pytest.raises(UserError, match=r"algo.gama=1: no run has algo.gama; nearest: algo.gamma"):
         seeds("algo.gama=1")
     with pytest.raises(UserError, match=r"algo.gamma=0.5: no run has it; allowed is one of 0.9, 0.99"):
         seeds("algo.gamma=0.5")
+
+
+def test_links_are_followed_once(tmp_path):
+    make_run(tmp_path / "elsewhere" / "a")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "round").symlink_to(tmp_path / "outputs")
+    assert [record.path.name for record in read_runs(tmp_path / "outputs")] == ["a"]
+
+
+def test_all_that_differs_is_a_column(tmp_path):
+    for i in range(2):
+        make_run(tmp_path / str(i), seed=i, device=["cpu", "cuda"][i])
+    table = minerva.load_runs(tmp_path)
+    assert table.groupby("run", observed=True)["device"].first().tolist() == ["cpu", "cuda"]
 
 
 def test_where_there_are_no_runs(tmp_path):

@@ -82,7 +82,7 @@ def test_an_ffmpeg_that_fails_is_one_line_and_leaves_no_file(tmp_path, monkeypat
     real = imageio_ffmpeg.get_ffmpeg_exe()
     # It begins the file, takes all of the frames, and does not end it.
     ffmpeg.write_text(
-        f'#!/bin/sh\ncase "$*" in *libx264*) echo no >"$(eval echo \\$$#)"; exec cat >/dev/null;; esac\nexec {real} "$@"\n'
+        f'#!/bin/sh\nfor last; do :; done\ncase "$*" in *libx264*) echo no >"$last"; exec cat >/dev/null;; esac\nexec {real} "$@"\n'
     )
     ffmpeg.chmod(0o755)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(ffmpeg))

@@ -36,25 +36,27 @@ class Cell:
 
     @property
     def best(self) -> np.ndarray:
-        """The best evaluation [n] of each run."""
-        return np.array([run.metrics[SCORE].max() if SCORE in run.metrics else np.nan for run in self.runs])
+        """The best evaluation of each run that was evaluated."""
+        best = np.array([run.metrics[SCORE].max() if SCORE in run.metrics else np.nan for run in self.runs], float)
+        return best[np.isfinite(best)]
 
     @property
     def steps(self) -> int:
-        """Steps of the shortest run."""
-        return int(min(run.metrics["step"].max() if len(run.metrics) else 0 for run in self.runs))
+        """Steps of the shortest run; 0 where none has rows."""
+        return int(min((run.metrics["step"].max() for run in self.runs if len(run.metrics)), default=0))
 
     def curves(self, by_time: bool = False, points: int = 200) -> tuple[np.ndarray, np.ndarray]:
         """Evaluations of each run, at the same places for all, as far as all of them go.
 
         Returns:
-            x [points]: steps, or seconds of the run's own work. y [n, points]: returns, between evaluations on a line.
+            x [points]: steps, or seconds of the run's own work. y [n, points]: returns, between evaluations on a line; before its first
+            a run counts with that.
         """
         each = [curve(run, by_time) for run in self.runs]
         each = [(x, y) for x, y in each if len(x)]
         if not each:
             return np.zeros(0), np.zeros((0, 0))
-        grid = np.linspace(max(x[0] for x, _ in each), min(x[-1] for x, _ in each), points)
+        grid = np.linspace(min(x[0] for x, _ in each), min(x[-1] for x, _ in each), points)
         return grid, np.array([np.interp(grid, x, y) for x, y in each])
 
 
@@ -69,14 +71,16 @@ def curve(run: RunRecord, by_time: bool = False) -> tuple[np.ndarray, np.ndarray
 
 
 def describe(records: Sequence[RunRecord]) -> dict[str, str]:
-    """What each run's method is, by its path: the algorithm, and the values of what differs among its runs on one task."""
+    """What each run's method is, by its path: the algorithm, and its values of what differs among the runs of that on any one task."""
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for record in records:
-        groups[record.env, record.algo].append(record)
-    keys = {key: differing(group) for key, group in groups.items()}
+        groups[record.algo, record.env].append(record)
+    keys: dict[str, set[str]] = defaultdict(set)
+    for (algo, _), group in groups.items():
+        keys[algo] |= {*differing(group)}
     return {
         str(record.path): ", ".join(
-            [record.algo, *(f"{key}={record.config.get(key)}" for key in keys[record.env, record.algo])]
+            [record.algo, *(f"{key}={record.config.get(key)}" for key in sorted(keys[record.algo]))]
         )
         for record in records
     }
@@ -88,7 +92,7 @@ def shorten(descriptions: Iterable[str]) -> dict[str, str]:
     for text in sorted(set(descriptions)):
         by_algo[text.partition(",")[0]].append(text)
     return {
-        text: f"{algo} {number}" if max(map(len, texts)) > LONGEST else text
+        text: f"{algo} {number:0{len(str(len(texts)))}}" if max(map(len, texts)) > LONGEST else text
         for algo, texts in by_algo.items()
         for number, text in enumerate(texts, start=1)
     }

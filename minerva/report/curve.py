@@ -34,7 +34,8 @@ def learning_curve(run_dir: Path, title: str) -> None:
             for column, name, look in SHOWN:
                 points = [(int(row["step"]) / size, float(row[column])) for row in rows if row.get(column)]
                 if points:
-                    axis.plot(*zip(*points, strict=True), label=name, **look)  # type: ignore[arg-type]
+                    dot = {"marker": "o"} if len(points) == 1 else {}
+                    axis.plot(*zip(*points, strict=True), label=name, **(look | dot))  # type: ignore[arg-type]
             axis.set(title=title.replace("$", r"\$"), xlabel=label, ylabel="mean return")
             axis.legend(frameon=False)
             figure.savefig(run_dir / NAME, metadata={"Software": None})

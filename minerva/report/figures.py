@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ["MPLBACKEND"] = "agg"  # no display is needed, whatever this process was begun in
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from minerva.report.cells import Cell, curve
-from minerva.report.looks import COLOURS, LINES, STYLE, unit
+from minerva.report.looks import COLOURS, STYLE, unit
 from minerva.report.statistics import Estimate, band
 from minerva.runs import RunRecord
 
 COLUMNS = 3
 OPEN = " (not finished)"
+WIDEST = 34  # characters of a title in a line
 
 
 def curves(
-    path: Path, tasks: Sequence[str], cells: Sequence[Cell], unfinished: Sequence[tuple[str, RunRecord]], by_time: bool
+    path: Path,
+    tasks: Sequence[str],
+    colours: Mapping[str, str],
+    cells: Sequence[Cell],
+    unfinished: Sequence[tuple[str, RunRecord]],
+    by_time: bool,
 ) -> None:
     """A field for each task: means over the seeds with 95% intervals; runs that are not finished dotted, by themselves.
 
     Args:
         path: of the file without its ending; .png and .svg are written.
         tasks: one field each.
+        colours: of the methods.
         cells: finished runs.
         unfinished: the method of each run that is not, and the run.
         by_time: over hours of the runs' own work, not steps.
     """
-    methods = sorted({cell.method for cell in cells} | {method for method, _ in unfinished})
-    looks = {
-        method: {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i // len(COLOURS) % len(LINES)]}
-        for i, method in enumerate(methods)
-    }
     lines = [(cell.env, cell.method, *cell.curves(by_time)) for cell in cells]
     dotted = [(run.env, method, *curve(run, by_time)) for method, run in unfinished]
     size, label = unit(max((float(x[-1]) for _, _, x, _ in (*lines, *dotted) if len(x)), default=0.0), by_time)
@@ -59,16 +63,17 @@ def curves(
             axis.set_visible(False)
         for i, task in enumerate(tasks):
             axis = axes.flat[i]
-            axis.set_title(_plain(task))
+            axis.set_title(_plain("\n".join(textwrap.wrap(task, WIDEST))))
             for env, method, x, y in dotted:
                 if env == task and len(x):
-                    (line,) = axis.plot(x / size, y, lw=1, alpha=0.7, **(looks[method] | {"ls": ":"}))
+                    (line,) = axis.plot(x / size, y, ":", lw=1, alpha=0.7, color=colours[method], marker=_marker(x))
                     handles.setdefault(f"{method}{OPEN}", line)
             for env, method, x, y in lines:
                 if env == task and len(x):
                     middle, low, high = band(y)
-                    axis.fill_between(x / size, low, high, color=looks[method]["color"], alpha=0.2, lw=0)
-                    handles[method] = axis.plot(x / size, middle, lw=1.6, **looks[method])[0]
+                    axis.fill_between(x / size, low, high, color=colours[method], alpha=0.2, lw=0)
+                    (line,) = axis.plot(x / size, middle, lw=1.6, color=colours[method], marker=_marker(x))
+                    handles[method] = line
             axis.xaxis.set_major_locator(MaxNLocator(5))
             axis.yaxis.set_major_locator(MaxNLocator(5))
             if i + columns >= len(tasks):
@@ -86,7 +91,7 @@ def curves(
         _save(figure, path)
 
 
-def aggregates(path: Path, estimates: Mapping[str, Mapping[str, Estimate]]) -> None:
+def aggregates(path: Path, colours: Mapping[str, str], estimates: Mapping[str, Mapping[str, Estimate]]) -> None:
     """A field for each statistic, by name; in it a line for each method, with its 95% interval."""
     with plt.rc_context(STYLE):
         methods = sorted({method for of in estimates.values() for method in of}, reverse=True)
@@ -100,14 +105,24 @@ def aggregates(path: Path, estimates: Mapping[str, Mapping[str, Estimate]]) -> N
         )
         for axis, (name, of) in zip(axes.flat, estimates.items(), strict=True):
             for y, method in enumerate(methods):
-                found, colour = of[method], COLOURS[(len(methods) - 1 - y) % len(COLOURS)]
-                axis.plot([found.low, found.high], [y, y], lw=6, alpha=0.3, color=colour, solid_capstyle="butt")
-                axis.plot(found.value, y, "o", color=colour)
+                found, look = of[method], {"color": colours[method]}
+                axis.plot([found.low, found.high], [y, y], lw=6, alpha=0.3, solid_capstyle="butt", **look)
+                axis.plot(found.value, y, "o", **look)
             axis.set_yticks(range(len(methods)), list(map(_plain, methods)))
             axis.set_ylim(-0.6, len(methods) - 0.4)
             axis.set_xlabel(name)
             axis.xaxis.set_major_locator(MaxNLocator(5))
         _save(figure, path)
+
+
+def colours_of(methods: Sequence[str]) -> dict[str, str]:
+    """One for each, in all figures the same."""
+    return {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(sorted(methods))}
+
+
+def _marker(x: np.ndarray) -> str | None:
+    """For what is a point and no line."""
+    return "o" if x[0] == x[-1] else None
 
 
 def _plain(text: str) -> str:

@@ -1,11 +1,10 @@
-"""How pictures look. Colours are Okabe and Ito's, which the colour-blind can tell apart."""
+"""How pictures look. Colours are Okabe and Ito's, which the colour-blind can tell apart; grey for their yellow, which white swallows."""
 
 from __future__ import annotations
 
 from typing import Any
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-LINES = ("-", "--", "-.", ":")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -63,11 +65,15 @@ def write(records: Sequence[RunRecord], out: Path) -> list[Path]:
     room = [*shown, *sorted({method for method, _ in begun} - {*shown})][:MANY]
     unfinished = [(method, run) for method, run in begun if method in room]
     tasks = sorted({cell.env for cell in drawn} | {run.env for _, run in unfinished})
+    colours = figures.colours_of(room)
     parts = ["# Report", _overview(records)]
     if any(name != text for text, name in short.items()):
         parts += ["## Methods", _table(["method", "what it is"], [[name, text] for text, name in short.items()])]
     parts += ["## Returns", *_returns(found)]
-    if over := _over_all(found, out / "figures" / "aggregates", shown):
+    for old in ("aggregates", "curves_by_steps", "curves_by_time"):  # of another report
+        for ending in (".png", ".svg"):
+            (out / "figures" / old).with_suffix(ending).unlink(missing_ok=True)
+    if over := _over_all(found, out / "figures" / "aggregates", shown, colours):
         parts += ["## All tasks together", *over]
     if tasks:
         more = len({cell.method for cell in found}) - len(shown)
@@ -76,10 +82,10 @@ def write(records: Sequence[RunRecord], out: Path) -> list[Path]:
             "Means over the seeds, as far as all of them go, with 95% intervals; runs that are not finished dotted."
         ]
         for by_time, name in ((False, "curves_by_steps"), (True, "curves_by_time")):
-            figures.curves(out / "figures" / name, tasks, drawn, unfinished, by_time)
+            figures.curves(out / "figures" / name, tasks, colours, drawn, unfinished, by_time)
             parts.append(f"![Returns over {'time' if by_time else 'environment steps'}](figures/{name}.svg)")
     parts += ["## What differs", *_differences(records, names)]
-    parts += ["## Speed and cost", *_cost(found)]
+    parts += ["## Speed and cost", *_cost(found, records)]
     if left := _left_out(records, found):
         parts += ["## Not in these numbers", *left]
     parts += ["## Published", *_published(sorted({record.env for record in records}))]
@@ -99,11 +105,11 @@ def _overview(records: Sequence[RunRecord]) -> str:
 
 def _returns(found: Sequence[Cell]) -> Iterator[str]:
     if not found:
-        yield "No run is finished."
+        yield "No run is finished and has a score."
         return
     yield (
-        "Final: the mean over seeds of the last policy's mean return, with its 95% bootstrap interval. Best: the same of the best evaluation of "
-        "each run, which is lucky. Steps are those of the shortest run."
+        "Final: the mean over seeds of the last policy's mean return, with its 95% bootstrap interval; bold is the highest of a task. Best: the "
+        "same of the best evaluation of each run, which is lucky. Steps are those of the shortest run."
     )
     best = {env: max(c.final.mean() for c in found if c.env == env) for env in {c.env for c in found}}
     rows = []
@@ -113,9 +119,12 @@ def _returns(found: Sequence[Cell]) -> Iterator[str]:
         source, value = next(iter(references()["tasks"].get(cell.env, {}).items()), ("", []))
         published = f"{_plus_minus(value)} ({references()['sources'][source]['name']})" if source else ""
         rows.append(
-            [cell.env, cell.method, f"{cell.steps:,}", str(len(cell.runs)), Raw(f"**{_said(final)}**") if winner else final, _number(estimate([cell.best])), published]
+            [cell.env, cell.method, f"{cell.steps:,}", str(len(cell.runs)), Raw(f"**{_said(final)}**") if winner else final, _number(estimate([cell.best])) if len(cell.best) else "", published]
         )  # fmt: skip
     yield _table(["task", "method", "steps", "seeds", "final", "best", "published"], rows)
+    for cell in found:
+        if blind := len(cell.runs) - len(cell.best):
+            yield f"{_said(cell.method)} on {_said(cell.env)}: {blind} of {len(cell.runs)} runs have no evaluations in metrics.csv."
     seeds = {len(cell.runs) for cell in found}
     if min(seeds) < 2:
         yield "Where there is one seed there is no interval."
@@ -127,13 +136,15 @@ def _returns(found: Sequence[Cell]) -> Iterator[str]:
             yield f"On {_said(env)} the methods were trained for different numbers of steps: {', '.join(f'{s:,}' for s in sorted(steps))}."
 
 
-def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list[str]:
+def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str], colours: Mapping[str, str]) -> list[str]:
     """Of tasks whose returns have a known range, and that all methods have finished."""
     by_method = {
         method: {cell.env: cell for cell in found if cell.method == method and _range(cell.env)} for method in shown
     }
     by_method = {method: of for method, of in by_method.items() if of}
     tasks = sorted(set.intersection(*(set(of) for of in by_method.values()))) if by_method else []
+    if not tasks and len(by_method) > 1:
+        return ["There is no task that all of these methods have finished and whose returns have a known range."]
     if not tasks or (len(tasks) < 2 and len(by_method) < 2):
         return []
     scores = {method: {env: _normalised(of[env]) for env in tasks} for method, of in by_method.items()}
@@ -142,7 +153,7 @@ def _over_all(found: Sequence[Cell], figure: Path, shown: Sequence[str]) -> list
         name: {method: estimate([*of.values()], statistic) for method, of in scores.items()}
         for name, statistic in statistics.items()
     }
-    figures.aggregates(figure, estimates)
+    figures.aggregates(figure, colours, estimates)
     rows = [[method, *(_number(estimates[name][method], 3) for name in statistics)] for method in by_method]
     parts = [
         f"Final returns as parts of their range (0 to 1), over {len(tasks)} tasks that each method has: {', '.join(map(_said, tasks))}. Intervals: stratified "
@@ -185,28 +196,34 @@ def _differences(records: Sequence[RunRecord], names: Mapping[str, str]) -> Iter
     yield _table(["key", *methods], rows)
 
 
-def _cost(found: Sequence[Cell]) -> Iterator[str]:
-    if not found:
-        yield "No run is finished."
-        return
+def _cost(found: Sequence[Cell], records: Sequence[RunRecord]) -> Iterator[str]:
     rows = []
     for cell in found:
         rows_of = [run.metrics for run in cell.runs if len(run.metrics)]
-        speeds = [float(rows["charts/SPS"].iloc[-1]) for rows in rows_of if "charts/SPS" in rows]
-        hours = [float(cell_seconds(run)) / 3600 for run in cell.runs]
+        speeds = [sps for rows in rows_of if "charts/SPS" in rows for sps in rows["charts/SPS"].dropna().iloc[-1:]]
+        seconds = [seconds_of(run) for run in cell.runs]
         machines = sorted({str(run.facts.get("cpu")) for run in cell.runs if run.facts.get("cpu")})
         speed = f"{np.median(speeds):,.0f}" if speeds else ""
         rows.append(
-            [cell.env, cell.method, speed, f"{np.mean(hours):.2f}", f"{np.sum(hours):.2f}", ", ".join(machines)]
+            [cell.env, cell.method, speed, _time(float(np.mean(seconds))), _time(sum(seconds)), ", ".join(machines)]
         )
-    yield "Speed: the median over runs of steps a second, of training without evaluation. Hours: of training, evaluating and saving."
-    yield _table(["task", "method", "steps/s", "hours a run", "hours", "machine"], rows)
+    if rows:
+        yield (
+            "Speed: the median over runs of steps a second, of training without evaluation. Time, in hours: of training, compiling for the first "
+            "run of a kind on a machine, evaluating and saving."
+        )
+        yield _table(["task", "method", "steps/s", "time a run", "time", "machine"], rows)
+    yield f"All {len(records)} runs, finished or not, took {_time(sum(map(seconds_of, records)))}."
 
 
-def cell_seconds(run: RunRecord) -> float:
-    """Seconds that a run took by itself."""
+def seconds_of(run: RunRecord) -> float:
+    """Seconds that a run took by itself, so far."""
     names = [name for name in SECONDS if name in run.metrics]
     return float(run.metrics[names].iloc[-1].sum()) if names and len(run.metrics) else 0.0
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _left_out(records: Sequence[RunRecord], found: Sequence[Cell]) -> list[str]:
@@ -218,10 +235,13 @@ def _left_out(records: Sequence[RunRecord], found: Sequence[Cell]) -> list[str]:
             r.reason or ("its last evaluation is not finite" if r.status == "finished" else ""),
         ]
         for r in records
-        if r.score is None
+        if r.score is None and r.status != "queued"
     ]
-    rows += [[str(r.path), "repeated", "", "another run of this seed ended later"] for c in found for r in c.repeats]
-    return [_table(["run", "status", "steps", "why"], rows)] if rows else []
+    why = "another run of this seed and method ended later; device, threads and the like make no other method"
+    rows += [[str(r.path), "repeated", "", why] for c in found for r in c.repeats]
+    queued = sum(r.status == "queued" for r in records)
+    parts = [f"{queued} queued, which have not begun."] if queued else []
+    return [*parts, _table(["run", "status", "steps", "why"], rows)] if rows else parts
 
 
 def _published(tasks: Sequence[str]) -> Iterator[str]:
@@ -234,9 +254,10 @@ def _published(tasks: Sequence[str]) -> Iterator[str]:
     if not rows:
         yield "None is known here for these tasks."
         return
-    yield "Mean ± standard deviation over seeds. No two columns are strictly comparable:"
+    yield "Mean ± standard deviation over seeds. No two sources are strictly comparable:"
     yield "\n".join(
-        f"- {source['name']}: {source['where']}. {source['caveat'][:1].upper()}{source['caveat'][1:]}." for source in used.values()
+        f"- {source['name']}: {source['where']}. {source['caveat'][:1].upper()}{source['caveat'][1:]}."
+        for source in used.values()
     )
     yield _table(["task", "source", "return"], rows)
 
@@ -264,7 +285,10 @@ def _normalised(cell: Cell) -> np.ndarray:
     return (cell.final - low) / (high - low)
 
 
-def _number(found: Estimate, digits: int = 1) -> str:
+def _number(found: Estimate, digits: int | None = None) -> str:
+    if digits is None:  # of three that say something
+        size = max(abs(x) for x in found if np.isfinite(x)) if np.isfinite(found.value) else 0.0
+        digits = max(1, 2 - math.floor(math.log10(size))) if size else 1
     interval = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
     return f"{found.value:.{digits}f}{interval}"
 

@@ -12,13 +12,7 @@ from minerva.schema import SCHEMAS, Rule
 
 CONF = Path(__file__).parents[2] / "conf"
 LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w.@/]+):(?: (?P<value>.*?))?(?: *# (?P<comment>.*))?$")
-# Each file of keys, and the schema of what is in it.
-FILES = {
-    "train.yaml": "train", "algo/ppo.yaml": "algo/ppo", "algo/vmpo.yaml": "algo/vmpo", "env/dm_control/base.yaml": "env/gymnasium",
-    "network/mlp.yaml": "network/actor_critic", "network/cnn.yaml": "network/cnn", "network/transformer.yaml": "network/transformer",
-    "trainer/default.yaml": "trainer/default", "logger/tensorboard.yaml": "logger/tensorboard", "logger/wandb.yaml": "logger/wandb",
-}  # fmt: skip
-
+SCHEMA = re.compile(r"^ *- /?schema/([\w/]+)@", re.MULTILINE)  # that a file of keys begins with
 KINDS = {
     "list[int]": "whole numbers", "list[float]": "numbers", "list[str]": "words", "float": "a number", "int": "a whole number",
     "bool": "true, false", "str": "a word", "dict[str, Any]": "keys and values", "Any": "",
@@ -41,8 +35,8 @@ def page() -> str:
         "Each key can be given on the command line: `python train.py algo.gamma=0.98 env.num_envs=8`. "
         "`python train.py --cfg job` shows them all, with their values.",
     ]
-    for file, schema in FILES.items():
-        group = "" if file == "train.yaml" else file.partition("/")[0]
+    for schema, file in files().items():
+        group = file.rpartition("/")[0].partition("/")[0]
         rows = [
             f"| `{group + '.' if group else ''}{key.name}` | `{key.default}` | {key.allowed} | {key.meaning} |"
             for key in keys(CONF / file, SCHEMAS[schema])
@@ -56,6 +50,15 @@ def page() -> str:
     parts += ["## Environments", "A file each, `env=<name>`:", _choices("env")]
     parts += ["## Sweeps", "`sweep=<name>`:", _choices("sweep")]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def files() -> dict[str, str]:
+    """The file of keys that each schema is of; the first, where several share one. Those of the whole come first."""
+    found: dict[str, str] = {}
+    for path in sorted(CONF.rglob("*.yaml"), key=lambda path: (path.parent != CONF, path)):
+        if schema := SCHEMA.search(path.read_text(encoding="utf-8")):
+            found.setdefault(schema[1], path.relative_to(CONF).as_posix())
+    return found
 
 
 def keys(path: Path, schema: type) -> Iterator[Key]:

@@ -8,8 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 
 from minerva.report import page
+from minerva.report.cells import cells
 from minerva.runs import read_runs
 from tests.report.runs import make_run
 
@@ -24,6 +26,11 @@ def cells_of(text: str, section: str) -> list[list[str]]:
 
 def report(folder: Path) -> str:
     page.write(read_runs(folder), folder / "report")
+    return (folder / "report" / "report.md").read_text()
+
+
+def report_of(folder: Path, *names: str) -> str:
+    page.write(read_runs(*(folder / name for name in names)), folder / "report")
     return (folder / "report" / "report.md").read_text()
 
 
@@ -75,6 +82,60 @@ def test_runs_of_unlike_kinds_are_told_apart_and_named(tmp_path):
     assert methods["PPO 1"] == "PPO, algo.gamma=0.9, trainer.total_steps=1000"
     keys = {row[0]: row[1:] for row in cells_of(text, "What differs")}
     assert keys["algo.gamma"] == ["0.9", "0.95", "0.99"]
+
+
+def test_a_method_has_one_name_on_all_tasks(tmp_path):
+    """A value that was varied on one task alone tells methods apart on the others as well."""
+    for seed in range(2):
+        for gamma in (0.9, 0.99):
+            make_run(tmp_path / f"c{gamma}{seed}", seed=seed, algo__gamma=gamma)
+        make_run(tmp_path / f"w{seed}", seed=seed, algo__gamma=0.99, env="dm_control/walker-walk-v0")
+    text = report(tmp_path)
+    assert [row[1] for row in cells_of(text, "Returns")] == ["PPO, algo.gamma=0.9", "PPO, algo.gamma=0.99", "PPO, algo.gamma=0.99"]  # fmt: skip
+    assert [row[0] for row in cells_of(text, "All tasks together")] == ["PPO, algo.gamma=0.9", "PPO, algo.gamma=0.99"]
+    make_run(tmp_path / "v0", algo="vmpo.VMPO", env="dm_control/walker-walk-v0")
+    text = report_of(tmp_path, "c0.90", "v0")
+    assert "no task that all of these methods have finished" in text
+
+
+def test_small_returns_have_digits(tmp_path):
+    for seed, score in enumerate([0.012, 0.0245, 0.045]):
+        make_run(tmp_path / str(seed), seed=seed, score=score)
+    assert cells_of(report(tmp_path), "Returns")[0][4] == "0.0272 [0.0120, 0.0450]"
+
+
+def test_a_run_counts_with_its_first_evaluation_before_that(tmp_path):
+    """One that compiled first, for longer than the other took in all."""
+    for seed, wait in enumerate([0, 500]):
+        path = make_run(tmp_path / str(seed), seed=seed) / "metrics.csv"
+        rows = pd.read_csv(path)
+        rows["time/rollout"] += wait
+        rows.to_csv(path, index=False)
+    (cell,) = cells(read_runs(tmp_path), dict.fromkeys([str(tmp_path / "0"), str(tmp_path / "1")], "PPO"))
+    x, y = cell.curves(by_time=True)
+    assert (x[0], x[-1]) == (2 + 2 + 1, 10 + 10 + 1)
+    np.testing.assert_allclose(y[0], np.linspace(20, 100, len(x)))
+    assert np.all(y[1] == 20)
+
+
+def test_what_was_not_measured_is_left_out_and_said(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / str(seed), seed=seed)
+    (tmp_path / "2" / "metrics.csv").write_text("")
+    make_run(tmp_path / "waits", seed=5, status="queued", score=None)
+    text = report(tmp_path)
+    assert cells_of(text, "Returns")[0][2:6] == ["1,000", "3", "100.0 [100.0, 100.0]", "100.0 [100.0, 100.0]"]
+    assert "1 of 3 runs have no evaluations" in text
+    assert "All 4 runs, finished or not, took 0:01:03." in text, "three of 10 + 10 + 0.5 + 0.5 seconds"
+
+
+def test_a_report_leaves_no_figure_of_the_one_before(tmp_path):
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", algo="vmpo.VMPO")
+    report(tmp_path)
+    assert (tmp_path / "report" / "figures" / "aggregates.png").exists()
+    written = page.write(read_runs(tmp_path / "a"), tmp_path / "report")
+    assert {path.name for path in written} == {"index.html", "report.md", "curves_by_steps.png", "curves_by_steps.svg", "curves_by_time.png", "curves_by_time.svg"}  # fmt: skip
 
 
 def test_the_page_stands_by_itself(tmp_path):
@@ -136,7 +197,7 @@ def test_two_reports_of_the_same_are_the_same_files(tmp_path):
 def test_with_nothing_finished_there_is_a_report(tmp_path):
     make_run(tmp_path / "a", status="interrupted", score=None, rows=1)
     text = report(tmp_path)
-    assert "No run is finished." in text
+    assert "No run is finished and has a score." in text
     assert "| interrupted | 1,000 |" in text
     assert (tmp_path / "report" / "figures" / "curves_by_steps.png").stat().st_size > 1000
 
