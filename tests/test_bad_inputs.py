@@ -25,6 +25,7 @@ from minerva.errors import UserError
 from tests.bad_inputs import CASES, ENTRIES, GOOD, TINY, Bad, keys
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.timeout(900)  # the first waits for all
 LIGHT = ("hydra", "minerva.config")
 HEAVY = (
     *LIGHT,

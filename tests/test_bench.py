@@ -20,7 +20,8 @@ TINY = {
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
-@pytest.mark.parametrize("name", [pytest.param("PPO", marks=pytest.mark.slow), "V-MPO"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["PPO", "V-MPO"])
 def test_a_setting_is_measured(name, tmp_path, monkeypatch, capsys):
     if name == "PPO" and not find_spec("stable_baselines3"):
         pytest.skip("Stable-Baselines3 is not installed")

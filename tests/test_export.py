@@ -28,7 +28,7 @@ numpy.save(sys.argv[3], action)
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("env=gymnasium/Pendulum-v1",),
+        pytest.param(("env=gymnasium/Pendulum-v1",), marks=pytest.mark.slow),
         ("env=probe/memory", "network=transformer", "algo=vmpo"),
         (
             "env=dm_control/cartpole/balance",
@@ -39,7 +39,7 @@ numpy.save(sys.argv[3], action)
             "network.initial_std=0.3",
         ),
     ],
-    ids=lambda overrides: overrides[0],
+    ids=["vector", "sequence", "image"],
 )
 def test_its_actions_are_the_same_elsewhere(python, tmp_path, overrides):
     run = tmp_path / "run"

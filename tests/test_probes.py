@@ -47,6 +47,7 @@ def action(agent, *observations: float) -> np.ndarray:
 
 
 ALGORITHMS = pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+RETURNS = ("algo.advantage=returns", "algo.norm_value=false")
 
 
 @ALGORITHMS
@@ -60,13 +61,13 @@ def test_value_that_depends_on_the_observation(algo):
 
 
 @ALGORITHMS
-@pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
+@pytest.mark.parametrize("overrides", [(), pytest.param(RETURNS, marks=pytest.mark.slow)], ids=str)
 def test_value_is_discounted(algo, overrides):
     np.testing.assert_allclose(value(learn(algo, "discounting", *overrides), 0.0, 1.0), [GAMMA, 1.0], atol=0.05)
 
 
 @ALGORITHMS
-@pytest.mark.parametrize("overrides", [(), ("algo.advantage=returns", "algo.norm_value=false")], ids=str)
+@pytest.mark.parametrize("overrides", [(), pytest.param(RETURNS, marks=pytest.mark.slow)], ids=str)
 def test_value_goes_on_beyond_a_time_limit(algo, overrides):
     # Without the bootstrap the last of five steps is worth 1, and the mean of them is 1.61.
     np.testing.assert_allclose(value(learn(algo, "time_limit", *overrides), 0.0), [1 / (1 - GAMMA)], atol=0.1)

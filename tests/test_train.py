@@ -102,7 +102,7 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(python, tmp_path: Path) -
 )
 def test_a_run_stopped_halfway_ends_like_one_that_was_not(python, tmp_path: Path, extra: tuple[str, ...]) -> None:
     # Stopped by a driver that makes an update fail, for the schedule must be that of the whole run.
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    whole, halves, extra = tmp_path / "whole", tmp_path / "halves", (*extra, "trainer.final_eval_episodes=2")
     assert train(python, whole, *extra).returncode == 0
     stopped = python(Path(__file__).parent / "stop_at.py", "1280", *FAST, f"hydra.run.dir={halves}", *extra)
     assert stopped.returncode == 1, stopped.stderr

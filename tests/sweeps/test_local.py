@@ -260,7 +260,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_launcher_that_ends_leaves_no_process_and_its_sweep_goes_on_exactly(python, tmp_path, whole, number):
     folder = tmp_path / "sweep"
     given = (*LONG, "seed=0,1,2", "hydra.launcher.n_jobs=2")

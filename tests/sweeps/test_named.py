@@ -20,7 +20,7 @@ GRIDS = {
     "ppo_grid": 27,
     "vmpo_grid": 27,
     "comparison": 24,
-    "results": 21,
+    "results": 80,
 }
 
 
