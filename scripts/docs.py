@@ -33,14 +33,21 @@ def main() -> None:
 
 
 def build(config: Path, serve: bool) -> None:
-    """Let MkDocs do it."""
-    command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "-f", str(config), "--quiet"]
+    """Let MkDocs do it. It is not told to be quiet, for then it would not count its warnings, which are failures."""
+    command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "-f", str(config)]
     try:
-        done = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
+        done = subprocess.run(
+            command,
+            env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+            stderr=None if serve else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
     except KeyboardInterrupt:  # the end of --serve
         raise SystemExit(130) from None
     if done.returncode:
-        raise SystemExit(done.returncode)
+        said = [line for line in (done.stderr or "").splitlines() if not line.startswith("INFO")]
+        raise SystemExit("\n".join(said) or done.returncode)
 
 
 if __name__ == "__main__":
