@@ -19,7 +19,7 @@ setup: .venv/.installed ## make .venv and install minerva with the tested versio
 train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasium/CartPole-v1 seed=1"
 	$(BIN)/python train.py $(ARGS)
 
-test: setup ## the tests, in about a quarter of an hour on two cores
+test: setup ## the tests, in about twenty minutes on two cores
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 docs: setup ## the documentation into site/, which works from there; fails on what is broken or undocumented
