@@ -20,7 +20,7 @@ train: setup ## the main job: PPO on cheetah-run; others with ARGS="env=gymnasiu
 	$(BIN)/python train.py $(ARGS)
 
 test: setup ## the tests, in about twenty minutes on two cores
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 docs: setup ## the documentation into site/, which works from there; fails on what is broken or undocumented
 	$(BIN)/python scripts/docs.py

@@ -23,19 +23,8 @@ NETWORK = {
 
 ROOT = Path(__file__).parent.parent
 
-# The files that take longest, which are begun first, lest one process does the last of them while the others wait.
-LONGEST = ("sweeps/test_local.py", "test_bad_inputs.py", "test_train.py", "networks/test_backbones.py", "test_probes.py", "test_faults.py",
-           "test_learner.py", "test_torture.py", "test_signals.py", "test_export.py", "test_docs.py")  # fmt: skip
-
 torch.set_num_threads(1)
 os.environ.setdefault("MUJOCO_GL", "egl")  # as minerva does, but before a test imports dm_control
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        return next((i for i, name in enumerate(LONGEST) if item.path.match(name)), len(LONGEST))
-
-    items.sort(key=place)
 
 
 def actor_critic(spec: EnvSpec, **changes: Any) -> ActorCritic:
